@@ -1,0 +1,4 @@
+//! Evenkeel: a streaming-aware reverse proxy and load balancer for LLM inference fleets that
+//! measures what it routes. ARCHITECTURE.md has the map.
+
+pub mod measure;

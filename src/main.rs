@@ -1,0 +1,3 @@
+//! The `evenkeel` command.
+
+fn main() {}

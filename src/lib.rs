@@ -1,4 +1,5 @@
 //! Evenkeel: a streaming-aware reverse proxy and load balancer for LLM inference fleets that
 //! measures what it routes. ARCHITECTURE.md has the map.
 
+pub mod config;
 pub mod measure;

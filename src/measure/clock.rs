@@ -22,7 +22,10 @@ fn anchor() -> &'static Anchor {
 /// Now, in nanoseconds since the process's first use of the clock; at least 1.
 pub fn now_ns() -> Ns {
     let anchor = anchor();
-    anchor.clock.delta_as_nanos(anchor.origin, anchor.clock.raw()).max(1)
+    anchor
+        .clock
+        .delta_as_nanos(anchor.origin, anchor.clock.raw())
+        .max(1)
 }
 
 /// A difference of two stamps in milliseconds; 0 if they are out of order.

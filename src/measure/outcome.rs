@@ -53,6 +53,9 @@ impl Outcome {
 
     /// The sidecars' `failed`.
     pub fn is_failed(self) -> bool {
-        matches!(self, Outcome::ClientError | Outcome::EngineError | Outcome::Cut | Outcome::Timeout)
+        matches!(
+            self,
+            Outcome::ClientError | Outcome::EngineError | Outcome::Cut | Outcome::Timeout
+        )
     }
 }

@@ -1,0 +1,6 @@
+//! The live path.
+
+pub mod multipart;
+pub mod paths;
+pub mod skim;
+pub mod usage_ask;

@@ -2,5 +2,6 @@
 //! measures what it routes. ARCHITECTURE.md has the map.
 
 pub mod config;
+pub mod load;
 pub mod measure;
 pub mod proxy;

@@ -1,0 +1,18 @@
+//! The load generator: what to send (arrivals, workload), and sending it on time (client, runner).
+
+pub mod arrivals;
+pub mod workload;
+
+/// What can be wrong with a load that was asked for.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LoadError {
+    /// a rate that is not a positive finite number
+    #[error("the rate must be a positive number of requests per second, not {0}")]
+    Rate(f64),
+    /// a mix with no class of positive share
+    #[error("the mix of requests has no class with a positive share")]
+    EmptyMix,
+    /// a length distribution that cannot be drawn from
+    #[error("the length distribution {0} is not usable: {1}")]
+    Lengths(String, &'static str),
+}

@@ -1,10 +1,15 @@
 //! The load generator: what to send (arrivals, workload), and sending it on time (client, runner).
 
 pub mod arrivals;
+//pub mod client;
+pub mod http1;
+pub mod request;
+//pub mod runner;
+pub mod sample;
 pub mod workload;
 
 /// What can be wrong with a load that was asked for.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// a rate that is not a positive finite number
     #[error("the rate must be a positive number of requests per second, not {0}")]
@@ -15,4 +20,10 @@ pub enum LoadError {
     /// a length distribution that cannot be drawn from
     #[error("the length distribution {0} is not usable: {1}")]
     Lengths(String, &'static str),
+    /// the thread or runtime of a run could not be started
+    #[error("cannot start a run: {0}")]
+    Start(#[from] std::io::Error),
+    /// a run ended by a panic
+    #[error("a run ended unexpectedly")]
+    Panicked,
 }

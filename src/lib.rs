@@ -2,6 +2,7 @@
 //! measures what it routes. ARCHITECTURE.md has the map.
 
 pub mod config;
+pub mod engine;
 pub mod load;
 pub mod measure;
 pub mod proxy;

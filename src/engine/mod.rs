@@ -1,0 +1,32 @@
+//! The simulated engine: a continuous-batching model on a virtual clock ([`model`], pure), and
+//! that model behind HTTP in vLLM's wire shape ([`server`]).
+
+pub mod kv;
+pub mod model;
+pub mod profile;
+
+use thiserror::Error;
+
+/// What can go wrong before an engine runs.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The profile is unknown, unreadable or makes no sense.
+    #[error("hardware profile `{name}`: {problem}")]
+    Profile {
+        /// Name or path as given.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A listener could not be opened.
+    #[error("cannot listen on {addr}: {source}")]
+    Listen {
+        /// The address wanted.
+        addr: std::net::SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The options contradict themselves.
+    #[error("{0}")]
+    Options(String),
+}

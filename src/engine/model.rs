@@ -1,0 +1,404 @@
+//! Continuous batching on a virtual clock, after vLLM's V1 scheduler. Pure: time and lengths come
+//! as arguments.
+//!
+//! A step takes the running sequences in order of admission (so decodes come before the one prompt
+//! still being computed), each with the tokens it lacks up to the step's token budget, then admits
+//! from the queue, first come first served. If a running sequence finds no KV block, the latest
+//! admitted one is preempted: its blocks go, it waits at the head of the queue, and it is
+//! recomputed, prompt and output so far, before it yields its next token.
+
+use std::collections::VecDeque;
+
+use super::kv::{Held, KvCache, NumberMap};
+use super::profile::Profile;
+
+/// A sequence to generate.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The caller's name for it, unique among live requests.
+    pub id: u64,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Chained hashes of the prompt's full blocks; may be shorter, or empty for no prefix cache.
+    pub block_hashes: Vec<u64>,
+    /// Tokens it will generate, at least 1.
+    pub output_tokens: u32,
+}
+
+/// Why a request was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Prompt and output exceed the longest sequence of the model.
+    #[error("prompt and output exceed the model's length")]
+    TooLong,
+    /// No prompt or no output.
+    #[error("prompt and output must have at least one token")]
+    Empty,
+    /// The id is live already.
+    #[error("the id is in use")]
+    Duplicate,
+}
+
+/// A token that left the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Emission {
+    /// The request's id.
+    pub request: u64,
+    /// From 0.
+    pub token_index: u32,
+    /// This is the last one.
+    pub finished: bool,
+    /// When the request first left the queue, in ns of the caller's clock.
+    pub scheduled_ns: u64,
+    /// Prompt tokens that were found in the prefix cache at first admission.
+    pub cached_tokens: u32,
+}
+
+/// Gauges and counters of an instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stats {
+    /// Sequences in the batch.
+    pub running: u32,
+    /// Sequences in the queue.
+    pub waiting: u32,
+    /// KV blocks held by sequences.
+    pub kv_used_blocks: u32,
+    /// All KV blocks.
+    pub kv_total_blocks: u32,
+    /// Steps begun.
+    pub steps: u64,
+    /// Tokens computed that were not decodes, recomputation included.
+    pub prefill_tokens: u64,
+    /// Tokens emitted.
+    pub generation_tokens: u64,
+    /// Prompt tokens looked up in the prefix cache.
+    pub prefix_queries_tokens: u64,
+    /// Of these, found.
+    pub prefix_hits_tokens: u64,
+    /// Sequences preempted.
+    pub preemptions: u64,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    request: Request,
+    arrived_ns: u64,
+    scheduled_ns: Option<u64>,
+    generated: u32,
+    computed: u32,
+    cached_tokens: u32,
+    held: Held,
+    aborted: bool,
+}
+
+impl Sequence {
+    fn total(&self) -> u32 {
+        self.request.prompt_tokens + self.generated
+    }
+}
+
+/// One instance.
+#[derive(Debug)]
+pub struct Engine {
+    profile: Profile,
+    speed_factor: f64,
+    kv: KvCache,
+    sequences: Vec<Option<Sequence>>,
+    vacant: Vec<usize>,
+    by_id: NumberMap<usize>,
+    waiting: VecDeque<usize>,
+    running: Vec<usize>,
+    /// The step under way: sequence and tokens it computes.
+    plan: Vec<(usize, u32)>,
+    step_end_ns: Option<u64>,
+    stats: Stats,
+}
+
+impl Engine {
+    /// An idle instance.
+    pub fn new(profile: Profile) -> Self {
+        let kv = KvCache::new(profile.kv_blocks);
+        Engine {
+            profile,
+            speed_factor: 1.0,
+            kv,
+            sequences: Vec::new(),
+            vacant: Vec::new(),
+            by_id: NumberMap::default(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            plan: Vec::new(),
+            step_end_ns: None,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Makes later steps last `factor` times as long (1.6: 1.6 times slower). Ignored unless
+    /// finite and above 0.
+    pub fn set_speed_factor(&mut self, factor: f64) {
+        if factor.is_finite() && factor > 0.0 {
+            self.speed_factor = factor;
+        }
+    }
+
+    /// What the instance is.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Queues a request.
+    pub fn submit(&mut self, now_ns: u64, mut request: Request) -> Result<(), Refused> {
+        if request.prompt_tokens == 0 || request.output_tokens == 0 {
+            return Err(Refused::Empty);
+        }
+        let total = u64::from(request.prompt_tokens) + u64::from(request.output_tokens);
+        if total > u64::from(self.profile.max_model_len_tokens) {
+            return Err(Refused::TooLong);
+        }
+        if self.by_id.contains_key(&request.id) {
+            return Err(Refused::Duplicate);
+        }
+        let full = request.prompt_tokens / self.profile.block_size_tokens;
+        request.block_hashes.truncate(full as usize);
+        let id = request.id;
+        let sequence = Sequence {
+            request,
+            arrived_ns: now_ns,
+            scheduled_ns: None,
+            generated: 0,
+            computed: 0,
+            cached_tokens: 0,
+            held: Held::default(),
+            aborted: false,
+        };
+        let key = match self.vacant.pop() {
+            Some(key) => {
+                self.sequences[key] = Some(sequence);
+                key
+            }
+            None => {
+                self.sequences.push(Some(sequence));
+                self.sequences.len() - 1
+            }
+        };
+        self.by_id.insert(id, key);
+        self.waiting.push_back(key);
+        Ok(())
+    }
+
+    /// Drops a request: at once, or at the end of the step it is in. False if it is not live.
+    pub fn abort(&mut self, id: u64) -> bool {
+        let Some(key) = self.by_id.remove(&id) else {
+            return false;
+        };
+        self.running.retain(|other| *other != key);
+        self.waiting.retain(|other| *other != key);
+        let in_step = self.step_end_ns.is_some() && self.plan.iter().any(|(k, _)| *k == key);
+        match (&mut self.sequences[key], in_step) {
+            (Some(sequence), true) => sequence.aborted = true,
+            _ => self.forget(key),
+        }
+        true
+    }
+
+    /// Plans and begins a step at `now_ns`; its end, or `None` if there is nothing to compute or a
+    /// step is under way.
+    pub fn start_step(&mut self, now_ns: u64) -> Option<u64> {
+        if self.step_end_ns.is_some() {
+            return None;
+        }
+        self.plan.clear();
+        let budget = self.profile.max_num_batched_tokens;
+        let (budget, preempted) = self.plan_running(budget);
+        if !preempted {
+            self.plan_waiting(now_ns, budget);
+        }
+        if self.plan.is_empty() {
+            return None;
+        }
+        let end_ns = now_ns + self.planned_step_ns();
+        self.step_end_ns = Some(end_ns);
+        self.stats.steps += 1;
+        Some(end_ns)
+    }
+
+    /// Ends the step under way; the tokens it made are pushed to `out`.
+    pub fn finish_step(&mut self, out: &mut Vec<Emission>) {
+        if self.step_end_ns.take().is_none() {
+            return;
+        }
+        let plan = std::mem::take(&mut self.plan);
+        let mut any_finished = false;
+        for &(key, tokens) in &plan {
+            any_finished |= self.finish_sequence(key, tokens, out);
+        }
+        if any_finished {
+            let sequences = &self.sequences;
+            self.running.retain(|key| sequences[*key].is_some());
+        }
+        self.plan = plan;
+    }
+
+    /// Gauges and counters now.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            kv_used_blocks: self.kv.used(),
+            kv_total_blocks: self.profile.kv_blocks,
+            ..self.stats
+        }
+    }
+
+    /// When a live request was submitted.
+    pub fn arrived_ns(&self, id: u64) -> Option<u64> {
+        let key = *self.by_id.get(&id)?;
+        self.sequences[key]
+            .as_ref()
+            .map(|sequence| sequence.arrived_ns)
+    }
+
+    /// Running sequences; what is left of the budget, and whether one was preempted.
+    fn plan_running(&mut self, mut budget: u32) -> (u32, bool) {
+        let mut preempted = false;
+        let mut at = 0;
+        while at < self.running.len() && budget > 0 {
+            let key = self.running[at];
+            let block = self.profile.block_size_tokens;
+            let Some(sequence) = &mut self.sequences[key] else {
+                break;
+            };
+            let tokens = (sequence.total() - sequence.computed).min(budget);
+            let wanted = (sequence.computed + tokens).div_ceil(block);
+            let lacking = wanted.saturating_sub(sequence.held.blocks());
+            if lacking == 0 || self.kv.grow(&mut sequence.held, lacking) {
+                self.plan.push((key, tokens));
+                budget -= tokens;
+                at += 1;
+            } else {
+                // The latest admitted goes; it is at or after `at`, so not in the plan yet.
+                preempted = true;
+                self.preempt_latest();
+            }
+        }
+        (budget, preempted)
+    }
+
+    fn preempt_latest(&mut self) {
+        let Some(key) = self.running.pop() else {
+            return;
+        };
+        if let Some(sequence) = &mut self.sequences[key] {
+            self.kv.release(&mut sequence.held);
+            sequence.computed = 0;
+        }
+        self.waiting.push_front(key);
+        self.stats.preemptions += 1;
+    }
+
+    fn plan_waiting(&mut self, now_ns: u64, mut budget: u32) {
+        while budget > 0 && self.running.len() < self.profile.max_num_seqs as usize {
+            let Some(&key) = self.waiting.front() else {
+                return;
+            };
+            let Some(tokens) = self.admit(now_ns, key, budget) else {
+                return;
+            };
+            self.waiting.pop_front();
+            self.running.push(key);
+            self.plan.push((key, tokens));
+            budget -= tokens;
+        }
+    }
+
+    /// Gives a waiting sequence its first blocks; tokens it computes now, or `None` if none are free.
+    fn admit(&mut self, now_ns: u64, key: usize, budget: u32) -> Option<u32> {
+        let block = self.profile.block_size_tokens;
+        let sequence = self.sequences[key].as_mut()?;
+        // At least one token must be computed to have a next one.
+        let usable = ((sequence.total() - 1) / block) as usize;
+        let hashes = &sequence.request.block_hashes;
+        let hits = self.kv.hits(&hashes[..usable.min(hashes.len())]);
+        let cached = hits * block;
+        let tokens = (sequence.total() - cached).min(budget);
+        let private = (cached + tokens).div_ceil(block) - hits;
+        if !self.kv.admit(&mut sequence.held, hashes, hits, private) {
+            return None;
+        }
+        sequence.computed = cached;
+        if sequence.scheduled_ns.is_none() {
+            sequence.scheduled_ns = Some(now_ns);
+            sequence.cached_tokens = cached;
+            self.stats.prefix_queries_tokens += u64::from(sequence.request.prompt_tokens);
+            self.stats.prefix_hits_tokens += u64::from(cached);
+        }
+        Some(tokens)
+    }
+
+    fn planned_step_ns(&mut self) -> u64 {
+        let (mut prefill, mut decodes, mut context) = (0, 0, 0);
+        for &(key, tokens) in &self.plan {
+            let Some(sequence) = &self.sequences[key] else {
+                continue;
+            };
+            context += u64::from(sequence.computed);
+            if sequence.computed >= sequence.request.prompt_tokens && tokens == 1 {
+                decodes += 1;
+            } else {
+                prefill += u64::from(tokens);
+            }
+        }
+        self.stats.prefill_tokens += prefill;
+        let ns = self.profile.step.step_ns(prefill, decodes, context);
+        ((ns as f64 * self.speed_factor) as u64).max(1)
+    }
+
+    /// True if the sequence is gone.
+    fn finish_sequence(&mut self, key: usize, tokens: u32, out: &mut Vec<Emission>) -> bool {
+        let Some(sequence) = &mut self.sequences[key] else {
+            return false;
+        };
+        if sequence.aborted {
+            self.forget(key);
+            return true;
+        }
+        let was_prefill = sequence.computed < sequence.request.prompt_tokens;
+        sequence.computed += tokens;
+        if was_prefill && !sequence.request.block_hashes.is_empty() {
+            let full = sequence.computed / self.profile.block_size_tokens;
+            self.kv
+                .share(&mut sequence.held, &sequence.request.block_hashes, full);
+        }
+        if sequence.computed < sequence.total() {
+            return false;
+        }
+        let token_index = sequence.generated;
+        sequence.generated += 1;
+        let finished = sequence.generated >= sequence.request.output_tokens;
+        out.push(Emission {
+            request: sequence.request.id,
+            token_index,
+            finished,
+            scheduled_ns: sequence.scheduled_ns.unwrap_or(sequence.arrived_ns),
+            cached_tokens: sequence.cached_tokens,
+        });
+        self.stats.generation_tokens += 1;
+        if finished {
+            let id = sequence.request.id;
+            self.by_id.remove(&id);
+            self.forget(key);
+        }
+        finished
+    }
+
+    fn forget(&mut self, key: usize) {
+        if let Some(mut sequence) = self.sequences[key].take() {
+            self.kv.release(&mut sequence.held);
+            self.vacant.push(key);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

@@ -4,5 +4,6 @@
 pub mod config;
 pub mod engine;
 pub mod load;
+pub mod log;
 pub mod measure;
 pub mod proxy;

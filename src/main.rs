@@ -1,3 +1,27 @@
 //! The `evenkeel` command.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use evenkeel::config::{ConfigErrors, cli::told};
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    evenkeel::log::start();
+    match cli.run() {
+        Ok(code) => code,
+        Err(error) => failed(&error),
+    }
+}
+
+/// Say what went wrong in plain words; a wrong configuration is exit code 2.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if let Some(errors) = error.downcast_ref::<ConfigErrors>() {
+        eprintln!("{}", told(errors));
+        return ExitCode::from(2);
+    }
+    eprintln!("evenkeel: {error:#}");
+    ExitCode::FAILURE
+}

@@ -35,6 +35,8 @@ pub struct Config {
     pub source: String,
     /// seed of everything that is drawn at random
     pub seed: u64,
+    /// what is allowed but probably not meant, in plain sentences
+    pub warnings: Vec<String>,
 }
 
 /// The listener that serves inference requests.

@@ -1,6 +1,92 @@
-//! Configuration: read as written, checked into what the rest uses.
+//! Configuration: a TOML file, read as written (`raw`), checked into what the rest uses (`checked`).
+//!
+//! A file is judged in three steps, each with all its faults at once: is it TOML, has it the shape
+//! of the schema (`shape`), do its values make sense (`check`, `pools`).
 
+mod check;
 pub mod checked;
+pub mod cli;
+mod error;
+mod place;
 mod policy;
+mod pools;
+mod raw;
+mod shape;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod units;
+mod url;
+
+use std::path::Path;
 
 pub use checked::*;
+pub use error::{ConfigErrors, Fault, Report};
+pub use summary::summary;
+pub use units::ByteSize;
+
+use serde::Deserialize;
+use toml::de::{DeTable, Deserializer};
+
+/// Read and check a file.
+pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigErrors::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&text, &path.display().to_string())
+}
+
+/// Check the text of a file; `name` stands for it in errors.
+pub fn parse(text: &str, name: &str) -> Result<Config, ConfigErrors> {
+    judge(text).map_err(|faults| {
+        Report {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            faults,
+        }
+        .into()
+    })
+}
+
+fn judge(text: &str) -> Result<Config, Vec<Fault>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        return Err(errors.iter().map(not_toml).collect());
+    }
+    let faults = shape::faults(&document, &schema());
+    if !faults.is_empty() {
+        return Err(in_order(faults));
+    }
+    let file = raw::File::deserialize(Deserializer::from(document.clone()))
+        .map_err(|error| vec![not_fitting(&error)])?;
+    check::check(file, &document, text)
+}
+
+fn in_order(mut faults: Vec<Fault>) -> Vec<Fault> {
+    faults.sort_by_key(|fault| fault.span.start);
+    faults
+}
+
+fn not_toml(error: &toml::de::Error) -> Fault {
+    Fault {
+        span: error.span().unwrap_or_default(),
+        message: format!("not TOML: {}", error.message()),
+        label: "here".into(),
+        help: None,
+    }
+}
+
+fn not_fitting(error: &toml::de::Error) -> Fault {
+    Fault {
+        span: error.span().unwrap_or_default(),
+        message: error.message().to_owned(),
+        label: "here".into(),
+        help: None,
+    }
+}
+
+/// The JSON schema of a configuration file.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(raw::File).to_value()
+}

@@ -15,3 +15,15 @@ pub enum PolicyConfig {
     /// the fewest outstanding tokens
     LeastOutstandingTokens,
 }
+
+impl PolicyConfig {
+    /// The policy's name, as in the file.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            PolicyConfig::RoundRobin => "round_robin",
+            PolicyConfig::Random => "random",
+            PolicyConfig::LeastRequests => "least_requests",
+            PolicyConfig::LeastOutstandingTokens => "least_outstanding_tokens",
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The command line: one subcommand each, run by the room it belongs to.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A load balancer for LLM servers that measures what it routes.
+///
+/// Put it in front of inference servers that speak the OpenAI or Anthropic HTTP API (vLLM, SGLang,
+/// llama.cpp): it spreads the requests over them, streams the answers through unchanged, and
+/// tells what users wait for, instance by instance.
+///
+/// Exit codes: 0 all went well; 1 something failed; 2 the command line or the configuration is
+/// wrong. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a configuration file and print what it will serve
+    Check(evenkeel::config::cli::CheckArgs),
+}
+
+impl Cli {
+    /// Run the chosen subcommand.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),
+        }
+    }
+}

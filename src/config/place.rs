@@ -1,0 +1,45 @@
+//! Where in the file a key or value stands, by its path.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One step from a table or list to what is in it.
+#[derive(Debug, Clone, Copy)]
+pub enum Step<'a> {
+    /// a key of a table
+    Key(&'a str),
+    /// a place in a list
+    Index(usize),
+}
+
+/// Span of the value at `path`, or of the nearest thing above it that is in the file.
+pub fn span_of(document: &Spanned<DeTable<'_>>, path: &[Step<'_>]) -> Range<usize> {
+    let Some((Step::Key(first), rest)) = path.split_first() else {
+        return document.span();
+    };
+    let Some((_, value)) = entry(document.get_ref(), first) else {
+        return 0..0;
+    };
+    let mut value = value;
+    for step in rest {
+        let next = match (value.get_ref(), step) {
+            (DeValue::Table(table), Step::Key(key)) => entry(table, key).map(|(_, inner)| inner),
+            (DeValue::Array(items), Step::Index(index)) => items.get(*index),
+            _ => None,
+        };
+        let Some(inner) = next else { break };
+        value = inner;
+    }
+    value.span()
+}
+
+type Entry<'t, 'i> = (
+    &'t Spanned<std::borrow::Cow<'i, str>>,
+    &'t Spanned<DeValue<'i>>,
+);
+
+fn entry<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<Entry<'t, 'i>> {
+    table.iter().find(|(name, _)| name.get_ref() == key)
+}

@@ -1,0 +1,369 @@
+//! The configuration as written in the file, with its defaults. Docs here become the JSON schema.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::checked::{AccessFormat, ChunkSink, PolicyConfig, RuntimeShape, UsageMode};
+use super::units::ByteSize;
+
+/// Configuration of `evenkeel serve`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// the data port
+    pub server: Server,
+    /// the admin port
+    #[serde(default)]
+    pub admin: Admin,
+    /// how clients are treated
+    #[serde(default)]
+    pub client: Client,
+    /// bounds on memory and counts
+    #[serde(default)]
+    pub limits: Limits,
+    /// bounds on waiting; none on the total of an exchange
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// what is measured and how
+    #[serde(default)]
+    pub measure: Measure,
+    /// records of requests; without this table none are written
+    pub records: Option<Records>,
+    /// logs
+    #[serde(default)]
+    pub log: Log,
+    /// pools of instances
+    pub pools: Vec<Pool>,
+    /// seed of everything drawn at random; absent: another one at every start
+    pub seed: Option<u64>,
+}
+
+/// The listener that serves inference requests.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// address and port, such as "0.0.0.0:8080"; port 0 lets the kernel choose
+    pub listen: String,
+    /// worker threads; absent: one a core
+    pub workers: Option<usize>,
+    /// how the workers share the connections
+    #[serde(default = "per_core")]
+    pub runtime: RuntimeShape,
+    /// further paths passed on to the engines; one that ends in "/*" passes all below it
+    #[serde(default)]
+    pub passthrough: Vec<String>,
+    /// whether the header x-gateway-destination-endpoint may name the instance
+    #[serde(default)]
+    pub allow_endpoint_header: bool,
+    /// whether HTTP/2 is spoken besides HTTP/1.1
+    #[serde(default = "yes")]
+    pub http2: bool,
+    /// headers added to answers
+    #[serde(default)]
+    pub response_headers: ResponseHeaders,
+}
+
+fn per_core() -> RuntimeShape {
+    RuntimeShape::PerCore
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Headers added to answers.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponseHeaders {
+    /// x-request-id
+    pub request_id: bool,
+    /// x-evenkeel-instance
+    pub instance: bool,
+    /// server-timing
+    pub server_timing: bool,
+}
+
+impl Default for ResponseHeaders {
+    fn default() -> Self {
+        ResponseHeaders {
+            request_id: true,
+            instance: true,
+            server_timing: false,
+        }
+    }
+}
+
+/// The listener for metrics, readiness and the admin API.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// address and port; absent: no admin listener. Keep it on the loopback or a closed network
+    pub listen: Option<String>,
+}
+
+/// How clients are treated.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Client {
+    /// true: a client's FIN on HTTP/1.1 only ends its sending side; false: it is a cancel
+    pub half_close: bool,
+}
+
+/// Bounds on memory and counts.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// request bytes held whole for reading and retry; larger bodies stream
+    pub hold_bytes: ByteSize,
+    /// largest request body; above it 413
+    pub body_bytes: ByteSize,
+    /// request bytes held by all requests together; absent: a quarter of memory
+    pub buffered_bytes: Option<ByteSize>,
+    /// seconds a request may wait for room in buffered_bytes before 503
+    pub buffered_wait_s: f64,
+    /// open client connections
+    pub max_connections: usize,
+    /// largest request head
+    pub head_bytes: ByteSize,
+    /// metric series, past which figures go to "other"
+    pub max_series: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            hold_bytes: ByteSize(8 << 20),
+            body_bytes: ByteSize(512 << 20),
+            buffered_bytes: None,
+            buffered_wait_s: 5.0,
+            max_connections: 65_536,
+            head_bytes: ByteSize(64 << 10),
+            max_series: 10_000,
+        }
+    }
+}
+
+/// Bounds on waiting, in seconds.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// to open a connection to an instance
+    pub connect_s: f64,
+    /// from the request's last byte to the response's head; long prefills are normal
+    pub headers_s: f64,
+    /// from the response's head to the first byte of its body
+    pub first_event_s: f64,
+    /// between two reads of a response's body
+    pub silence_s: f64,
+    /// for a client to send a request's head
+    pub client_header_s: f64,
+    /// after which an idle connection to an instance is closed; engines close at 5 s
+    pub upstream_idle_s: f64,
+    /// for open requests to end after a signal to stop
+    pub drain_s: f64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect_s: 3.0,
+            headers_s: 600.0,
+            first_event_s: 600.0,
+            silence_s: 600.0,
+            client_header_s: 30.0,
+            upstream_idle_s: 4.0,
+            drain_s: 120.0,
+        }
+    }
+}
+
+/// What is measured and how.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Measure {
+    /// whether engines are asked for token counts where the client does not
+    pub usage: UsageMode,
+    /// bytes of one event that are looked at; a longer one is passed on all the same
+    pub scan_cap_bytes: ByteSize,
+    /// prompt tokens that one picture counts as
+    pub image_tokens: u32,
+    /// chunk log kept for one request; past it the log is cut and says so
+    pub chunks_cap_bytes: ByteSize,
+    /// output tokens expected of a request before anything was learnt
+    pub default_output_tokens: u32,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Measure {
+            usage: UsageMode::AsAsked,
+            scan_cap_bytes: ByteSize(1 << 20),
+            image_tokens: 1_000,
+            chunks_cap_bytes: ByteSize(64 << 10),
+            default_output_tokens: 256,
+        }
+    }
+}
+
+/// Records of requests: one JSON line each.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Records {
+    /// folder of the run's files; made if it is not there
+    pub dir: PathBuf,
+    /// whose chunk logs are written beside the records
+    #[serde(default = "no_chunks")]
+    pub chunks: ChunkSink,
+    /// share of requests whose chunk log is written when chunks = "sampled", 0 to 1
+    #[serde(default = "one_in_hundred")]
+    pub sample: f64,
+    /// size at which a new file is begun
+    #[serde(default = "file_size")]
+    pub rotate_bytes: ByteSize,
+    /// age in seconds at which a new file is begun
+    #[serde(default = "file_age")]
+    pub rotate_age_s: f64,
+    /// records that may wait for the disk; more are dropped and counted
+    #[serde(default = "queue")]
+    pub queue: usize,
+}
+
+fn no_chunks() -> ChunkSink {
+    ChunkSink::None
+}
+
+fn one_in_hundred() -> f64 {
+    0.01
+}
+
+fn file_size() -> ByteSize {
+    ByteSize(256 << 20)
+}
+
+fn file_age() -> f64 {
+    3_600.0
+}
+
+fn queue() -> usize {
+    8_192
+}
+
+/// Logs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// "error", "warn", "info", "debug", "trace", or a filter such as "info,evenkeel::proxy=debug"
+    pub level: String,
+    /// the access log; absent: none
+    pub access: Option<AccessLog>,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log {
+            level: "info".into(),
+            access: None,
+        }
+    }
+}
+
+/// The access log: one line a request.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLog {
+    /// file to append to; absent: standard error
+    pub path: Option<PathBuf>,
+    /// how a line looks
+    #[serde(default = "json_lines")]
+    pub format: AccessFormat,
+}
+
+fn json_lines() -> AccessFormat {
+    AccessFormat::Json
+}
+
+/// Instances that share requests under one policy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// unique name
+    pub name: String,
+    /// how an instance is chosen
+    pub policy: PolicyConfig,
+    /// models served, each a name or a table with aliases; none: the pool takes every model that
+    /// no other pool names
+    #[serde(default)]
+    pub models: Vec<Model>,
+    /// true: the pool also takes every model that no pool names
+    #[serde(default)]
+    pub default: bool,
+    /// this pool's share of the requests for a model that several pools serve, relative to theirs
+    pub share: Option<f64>,
+    /// the inference servers
+    pub instances: Vec<Instance>,
+    /// reading of the engines' own gauges; absent: not read
+    pub metrics_scrape: Option<MetricsScrape>,
+}
+
+/// A model: its name, or its name with aliases.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Model {
+    /// the name alone
+    Name(String),
+    /// with aliases
+    Table(ModelTable),
+}
+
+/// A model with further names. Bodies go on unchanged: the engine must know the aliases too.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelTable {
+    /// name as requests give it
+    pub name: String,
+    /// further names, adapters too, that lead to this pool
+    #[serde(default)]
+    pub aliases: Vec<String>,
+}
+
+/// One inference server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Instance {
+    /// base URL without /v1, such as "http://10.0.0.1:8000"
+    pub url: String,
+    /// unique in the pool; absent: host:port
+    pub name: Option<String>,
+    /// share of work relative to the other instances, above 0
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// free words that go to metrics and reports
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Reading of the engines' own gauges.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsScrape {
+    /// path on the instance
+    pub path: String,
+    /// seconds between two readings
+    pub every_s: f64,
+}
+
+impl Default for MetricsScrape {
+    fn default() -> Self {
+        MetricsScrape {
+            path: "/metrics".into(),
+            every_s: 1.0,
+        }
+    }
+}

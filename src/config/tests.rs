@@ -1,0 +1,1 @@
+//! Files that are right, files that are wrong, and what is said of them.

@@ -7,3 +7,4 @@ pub mod load;
 pub mod log;
 pub mod measure;
 pub mod proxy;
+pub mod report;

@@ -1,0 +1,3 @@
+//! What is drawn from runs for people to read.
+
+pub mod terminal;

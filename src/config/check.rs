@@ -307,7 +307,7 @@ impl Checker<'_> {
                 "write seconds above 0, such as 1.5; for practically no limit, 1e9".to_owned();
             self.fault(
                 path,
-                format!("`{name}` must be above 0"),
+                format!("`{name}` must be a time above 0"),
                 "not a usable time",
                 help,
             );

@@ -73,7 +73,10 @@ fn not_toml(error: &toml::de::Error) -> Fault {
         span: error.span().unwrap_or_default(),
         message: format!("not TOML: {}", error.message()),
         label: "here".into(),
-        help: None,
+        help: error
+            .message()
+            .starts_with("invalid")
+            .then(|| "text stands in double quotes: key = \"value\"".into()),
     }
 }
 

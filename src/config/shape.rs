@@ -6,6 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Fault;
+use super::units::ByteSize;
 
 /// Everything in `document` that does not fit `schema`.
 pub fn faults(document: &Spanned<DeTable<'_>>, schema: &Json) -> Vec<Fault> {
@@ -45,6 +46,8 @@ impl<'s> Walk<'s> {
                     self.value(item, &schema["items"], &format!("{path}[{index}]"));
                 }
             }
+            // sizes are the only strings with a pattern
+            DeValue::String(text) if schema["pattern"].is_string() => self.size(value, text, path),
             _ => {}
         }
     }
@@ -118,6 +121,7 @@ impl<'s> Walk<'s> {
         path: &str,
     ) {
         let known = schema["properties"].as_object();
+        let mut slips = Vec::new();
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             if let Some(inner) = known.and_then(|known| known.get(name)) {
@@ -130,7 +134,7 @@ impl<'s> Walk<'s> {
                     .flatten()
                     .map(|(name, _)| name.as_str())
                     .collect();
-                self.unknown_key(key, &names, path);
+                slips.extend(self.unknown_key(key, &names, path));
             }
         }
         for name in schema["required"]
@@ -139,7 +143,9 @@ impl<'s> Walk<'s> {
             .flatten()
             .filter_map(Json::as_str)
         {
-            if !table.iter().any(|(key, _)| key.get_ref() == name) {
+            let written = table.iter().any(|(key, _)| key.get_ref() == name);
+            // a slip of the key is one fault, not two
+            if !written && !slips.contains(&name) {
                 let described = known.and_then(|known| known.get(name)?["description"].as_str());
                 let help = described
                     .map(|text| format!("`{name}` is {text}"))
@@ -149,13 +155,15 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn unknown_key(
+    /// Gives the key that was probably meant.
+    fn unknown_key<'n>(
         &mut self,
         key: &Spanned<std::borrow::Cow<'_, str>>,
-        names: &[&str],
+        names: &[&'n str],
         path: &str,
-    ) {
+    ) -> Option<&'n str> {
         let name = key.get_ref();
+        let near = nearest(name, names);
         let place = if path.is_empty() {
             "at the top of the file".to_owned()
         } else {
@@ -165,11 +173,25 @@ impl<'s> Walk<'s> {
             span: key.span(),
             message: format!("unknown key `{name}` {place}"),
             label: "not known here".into(),
-            help: Some(match nearest(name, names) {
+            help: Some(match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("known keys here: {}", listed(names)),
             }),
         });
+        near
+    }
+
+    fn size(&mut self, value: &Spanned<DeValue<'_>>, text: &str, path: &str) {
+        if ByteSize::parse(text).is_none() {
+            self.faults.push(Fault {
+                span: value.span(),
+                message: format!("`{path}` cannot be \"{text}\""),
+                label: "not a size".into(),
+                help: Some(
+                    "write a number of bytes, or a size such as \"8 MiB\" or \"512 MB\"".into(),
+                ),
+            });
+        }
     }
 
     fn missing(&mut self, span: std::ops::Range<usize>, name: &str, path: &str, help: &str) {

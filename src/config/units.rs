@@ -49,7 +49,9 @@ impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         match units.into_iter().find(|(_, bytes)| self.0 >= *bytes) {
-            Some((unit, bytes)) if self.0 % bytes == 0 => write!(f, "{} {unit}", self.0 / bytes),
+            Some((unit, bytes)) if self.0.is_multiple_of(bytes) => {
+                write!(f, "{} {unit}", self.0 / bytes)
+            }
             Some((unit, bytes)) => write!(f, "{:.1} {unit}", self.0 as f64 / bytes as f64),
             None => write!(f, "{} bytes", self.0),
         }

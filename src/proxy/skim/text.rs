@@ -8,16 +8,22 @@ pub fn count(text: &[u8]) -> TextCounts {
     let mut sum = TextCounts::default();
     // runs of 255 let every counter be a byte, which the compiler turns into vector code
     for run in text.chunks(255) {
+        if run.is_ascii() {
+            let letters = run
+                .iter()
+                .fold(0_u8, |sum, byte| sum + u8::from(is_letter(*byte)));
+            sum.letters += u64::from(letters);
+            sum.symbols += run.len() as u64 - u64::from(letters);
+            continue;
+        }
         let mut ascii = 0_u8;
         let mut letters = 0_u8;
         let mut leads = 0_u8;
         let mut from_three = 0_u8;
         let mut four = 0_u8;
         for &byte in run {
-            let letter = (byte | 0x20).wrapping_sub(b'a') < 26;
-            let space = (byte == b' ') | (byte.wrapping_sub(b'\t') < 5);
             ascii += u8::from(byte < 0x80);
-            letters += u8::from(letter | space);
+            letters += u8::from(is_letter(byte));
             leads += u8::from(byte >= 0xC0);
             from_three += u8::from(byte >= 0xE0);
             four += u8::from(byte >= 0xF0);
@@ -29,6 +35,11 @@ pub fn count(text: &[u8]) -> TextCounts {
         sum.four_byte += u64::from(four);
     }
     sum
+}
+
+/// An ASCII letter or white space.
+fn is_letter(byte: u8) -> bool {
+    ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte == b' ') | (byte.wrapping_sub(b'\t') < 5)
 }
 
 /// Add `more` to `sum`.

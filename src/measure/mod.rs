@@ -1,6 +1,11 @@
 //! Everything that turns bytes and stamps into figures.
 
+pub mod answer;
 pub mod chunk_log;
 pub mod clock;
+pub mod gap_figures;
+pub mod gzip;
+pub mod meter;
 pub mod outcome;
+pub mod sse;
 pub mod summary;

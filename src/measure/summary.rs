@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::clock::Ns;
+use super::gap_figures::GapFigures;
 use super::outcome::Outcome;
 use evenkeel_policies::shape::{Api, RequestShape};
 
@@ -40,6 +41,8 @@ pub struct Choice {
     pub last_ns: Option<Ns>,
     /// finish reason; `None` if none was seen
     pub finish: Option<String>,
+    /// an event named this choice (a lower index may be listed only to keep the order)
+    pub seen: bool,
 }
 
 /// What the meter saw of an answer. `None` means absent, never 0.
@@ -59,6 +62,8 @@ pub struct Answer {
     pub first_output_event: Option<u64>,
     /// index of the last output event
     pub last_output_event: Option<u64>,
+    /// index of the first output event that is not reasoning
+    pub first_answer_event: Option<u64>,
     /// arrival of the first output event
     pub first_output_ns: Option<Ns>,
     /// arrival of the first output event that is not reasoning
@@ -85,6 +90,24 @@ pub struct Answer {
     pub reads: u64,
     /// body bytes received
     pub body_bytes: u64,
+    /// status of the answer
+    pub status: Option<u16>,
+    /// events whose data was not the JSON expected
+    pub unread_events: u64,
+    /// more choices than are told apart; the rest are counted under the last
+    pub choices_folded: bool,
+    /// reads that completed at least one output chunk
+    pub output_reads: u64,
+    /// output chunks whose tokens are known, by running usage
+    pub counted_chunks: u64,
+    /// output chunks whose tokens are not known
+    pub uncounted_chunks: u64,
+    /// gaps between output chunks of one choice, as they arrived
+    pub gaps: GapFigures,
+    /// the same, as the client's socket took them
+    pub client_gaps: GapFigures,
+    /// gaps per token; ITL only where `itl_known()`
+    pub itl: GapFigures,
 }
 
 /// Stamps of the proxy's own stages. `None`: never got there.

@@ -1,0 +1,184 @@
+//! The cheap way through a stream: chunks of one stream differ in their text alone.
+//!
+//! A chunk that was parsed in full and carried plain output becomes a template: its bytes with the
+//! output string (and one counting number, where there is one) cut out. A later event is known
+//! without a parse if every byte outside the holes is the same and the string hole holds no quote
+//! that is not escaped: then it *is* the same document with another string, whatever the text
+//! looks like. Anything else goes to the full parse.
+
+use memchr::{memchr_iter, memmem};
+
+use crate::measure::chunk_log::ChunkKind;
+
+/// Templates kept of one stream: choices, and kinds of output.
+const TEMPLATES: usize = 4;
+/// Longer frames are not worth their memory.
+const FRAME_BYTES: usize = 1024;
+/// Numbers that change from chunk to chunk and mean nothing to the meter.
+const COUNTERS: [&[u8]; 2] = [b"\"sequence_number\":", b"\"created\":"];
+
+/// What an event matched by a template carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skimmed {
+    /// index of the choice
+    pub choice: u32,
+    /// kind of its output
+    pub kind: ChunkKind,
+    /// the string was empty: no output
+    pub empty: bool,
+}
+
+/// Bytes with a hole for a number.
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    hole: Option<usize>,
+}
+
+fn digits(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count()
+}
+
+/// Digits that JSON takes for one number: at least one, and no leading 0 before others.
+fn is_number(digits: &[u8]) -> bool {
+    digits.len() == 1 || digits.first().is_some_and(|&first| first != b'0')
+}
+
+impl Frame {
+    fn new(bytes: &[u8]) -> Frame {
+        let counter = COUNTERS.iter().find_map(|name| {
+            let start = memmem::find(bytes, name)? + name.len();
+            let length = digits(&bytes[start..]);
+            // Only a whole number that ends in this frame.
+            let ends = matches!(bytes.get(start + length), Some(b',' | b'}'));
+            (length > 0 && ends).then_some((start, length))
+        });
+        match counter {
+            Some((start, length)) => Frame {
+                bytes: [&bytes[..start], &bytes[start + length..]].concat(),
+                hole: Some(start),
+            },
+            None => Frame {
+                bytes: bytes.to_vec(),
+                hole: None,
+            },
+        }
+    }
+
+    /// Bytes this frame takes at the front.
+    fn front(&self, data: &[u8]) -> Option<usize> {
+        let Some(hole) = self.hole else {
+            return data.starts_with(&self.bytes).then_some(self.bytes.len());
+        };
+        let rest = data.strip_prefix(&self.bytes[..hole])?;
+        let length = digits(rest);
+        (is_number(&rest[..length]) && rest[length..].starts_with(&self.bytes[hole..]))
+            .then_some(self.bytes.len() + length)
+    }
+
+    /// What is left before this frame at the back.
+    fn back<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(hole) = self.hole else {
+            return data.strip_suffix(self.bytes.as_slice());
+        };
+        let rest = data.strip_suffix(&self.bytes[hole..])?;
+        let length = rest
+            .iter()
+            .rev()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let (rest, number) = rest.split_at(rest.len() - length);
+        if !is_number(number) {
+            return None;
+        }
+        rest.strip_suffix(&self.bytes[..hole])
+    }
+}
+
+#[derive(Debug)]
+struct Template {
+    front: Frame,
+    back: Frame,
+    choice: u32,
+    kind: ChunkKind,
+}
+
+/// True if `body`, which follows an opening quote, holds no quote that would close the string and
+/// does not end in an escape.
+fn stays_inside_string(body: &[u8]) -> bool {
+    let escaped = |at: usize| {
+        body[..at]
+            .iter()
+            .rev()
+            .take_while(|&&byte| byte == b'\\')
+            .count()
+            % 2
+            == 1
+    };
+    memchr_iter(b'"', body).all(escaped) && !escaped(body.len())
+}
+
+impl Template {
+    fn matches(&self, data: &[u8]) -> Option<Skimmed> {
+        let rest = &data[self.front.front(data)?..];
+        let body = self.back.back(rest)?;
+        stays_inside_string(body).then_some(Skimmed {
+            choice: self.choice,
+            kind: self.kind,
+            empty: body.is_empty(),
+        })
+    }
+}
+
+/// The templates of one stream, last used first tried.
+#[derive(Debug, Default)]
+pub struct Templates {
+    known: Vec<Template>,
+    last: usize,
+    next: usize,
+}
+
+impl Templates {
+    /// Reads an event by a template, if one fits.
+    #[inline]
+    pub fn skim(&mut self, data: &[u8]) -> Option<Skimmed> {
+        let last = self.known.get(self.last)?;
+        if let Some(skimmed) = last.matches(data) {
+            return Some(skimmed);
+        }
+        let (at, skimmed) = self
+            .known
+            .iter()
+            .enumerate()
+            .find_map(|(at, template)| Some((at, template.matches(data)?)))?;
+        self.last = at;
+        Some(skimmed)
+    }
+
+    /// Keeps the frame of a chunk whose only output is `output`, a slice of `data` without escapes.
+    pub fn learn(&mut self, data: &[u8], output: &str, choice: u32, kind: ChunkKind) {
+        let start = (output.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
+        let Some(end) = start.checked_add(output.len()) else {
+            return;
+        };
+        if end >= data.len() || data.len() - output.len() > FRAME_BYTES {
+            return;
+        }
+        let template = Template {
+            front: Frame::new(&data[..start]),
+            back: Frame::new(&data[end..]),
+            choice,
+            kind,
+        };
+        if self.known.len() < TEMPLATES {
+            self.last = self.known.len();
+            return self.known.push(template);
+        }
+        self.last = self.next;
+        self.known[self.next] = template;
+        self.next = (self.next + 1) % TEMPLATES;
+    }
+}

@@ -9,3 +9,7 @@ pub mod meter;
 pub mod outcome;
 pub mod sse;
 pub mod summary;
+pub mod withhold;
+
+#[cfg(test)]
+mod tests;

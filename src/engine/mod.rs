@@ -1,9 +1,20 @@
 //! The simulated engine: a continuous-batching model on a virtual clock ([`model`], pure), and
 //! that model behind HTTP in vLLM's wire shape ([`server`]).
 
+mod answer;
+mod ask;
+mod body;
+pub mod cli;
+pub mod faults;
 pub mod kv;
+mod metrics;
 pub mod model;
 pub mod profile;
+mod routes;
+mod runner;
+pub mod server;
+mod tokenizer;
+mod wire;
 
 use thiserror::Error;
 

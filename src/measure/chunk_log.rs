@@ -12,7 +12,7 @@ const BLOCK_BYTES: usize = 512;
 /// Blocks kept for the next streams; past it they are freed.
 const POOL_BLOCKS: usize = 4096;
 
-static POOL: Mutex<Vec<Box<[u8; BLOCK_BYTES]>>> = Mutex::new(Vec::new());
+static POOL: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 /// What a chunk carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ const HAS_HANDED: u8 = 1 << 6;
 /// Output chunks in order of arrival, up to a cap of bytes.
 #[derive(Debug, Default)]
 pub struct ChunkLog {
-    blocks: Vec<Box<[u8; BLOCK_BYTES]>>,
+    blocks: Vec<Box<[u8]>>,
     length: usize,
     cap_bytes: usize,
     chunks: u64,
@@ -136,7 +136,7 @@ impl ChunkLog {
         if block == self.blocks.len() {
             let fresh = POOL.lock().pop();
             self.blocks
-                .push(fresh.unwrap_or_else(|| Box::new([0; BLOCK_BYTES])));
+                .push(fresh.unwrap_or_else(|| vec![0; BLOCK_BYTES].into_boxed_slice()));
         }
         self.blocks[block][offset] = byte;
         self.length += 1;

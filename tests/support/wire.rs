@@ -32,7 +32,7 @@ pub fn all() -> Vec<WireFile> {
         .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
         .collect();
     names.sort();
-    names.iter().map(|path| read(path)).collect()
+    names.iter().map(read).collect()
 }
 
 /// One wire file by name, without `.toml`.

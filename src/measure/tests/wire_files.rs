@@ -372,5 +372,5 @@ fn every_wire_file_gives_its_values() {
         checked += 1;
     }
     println!("wire files checked: {checked}");
-    assert!(checked >= 27, "only {checked} wire files");
+    assert!(checked >= 44, "only {checked} wire files");
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Which API a request speaks; decides how its JSON and its answer are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
     /// `/v1/chat/completions`

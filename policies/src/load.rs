@@ -1,0 +1,62 @@
+//! What is known of an instance: own counts, the engine's gauges, state.
+
+use serde::{Deserialize, Serialize};
+
+/// Gauges an engine publishes, as last read.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EngineGauges {
+    /// sequences running
+    pub running: u32,
+    /// sequences waiting
+    pub waiting: u32,
+    /// share of KV blocks in use, 0 to 1
+    pub kv_usage: f64,
+    /// when they were read
+    pub at_ns: u64,
+}
+
+/// Load of an instance. Own counts are the truth for own traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct InstanceLoad {
+    /// requests open through us
+    pub requests: u32,
+    /// uncached prompt tokens of requests whose first output was not seen yet
+    pub prefill_tokens: u64,
+    /// predicted output tokens left
+    pub decode_tokens: u64,
+    /// share of work; 2.0 gets twice as much as 1.0
+    pub weight: f64,
+    /// the engine's gauges, if they were read
+    pub gauges: Option<EngineGauges>,
+}
+
+impl InstanceLoad {
+    pub(crate) fn new(weight: f64) -> Self {
+        Self {
+            requests: 0,
+            prefill_tokens: 0,
+            decode_tokens: 0,
+            weight,
+            gauges: None,
+        }
+    }
+
+    /// Prompt tokens to prefill plus predicted output tokens left.
+    pub fn outstanding_tokens(&self) -> u64 {
+        self.prefill_tokens + self.decode_tokens
+    }
+}
+
+/// Whether an instance takes requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstanceState {
+    /// takes requests
+    Up,
+    /// ends what it has, takes nothing new
+    Draining,
+    /// ejected or unreachable: takes nothing new
+    Down,
+    /// removed from the pool; forgotten once its last lease ends
+    Leaving,
+}

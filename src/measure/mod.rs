@@ -3,13 +3,12 @@
 pub mod answer;
 pub mod chunk_log;
 pub mod clock;
+pub mod figures;
 pub mod gap_figures;
 pub mod gzip;
 pub mod meter;
 pub mod outcome;
+pub mod speed;
 pub mod sse;
 pub mod summary;
 pub mod withhold;
-
-#[cfg(test)]
-mod tests;

@@ -180,7 +180,11 @@ pub struct Exchange {
     pub outstanding_requests: Option<u32>,
     /// outstanding tokens on the instance at choice, this one not counted
     pub outstanding_tokens: Option<u64>,
-    /// body bytes taken from the client and sent to the client
+    /// mean number of requests outstanding on the instance while it held this one, this one counted
+    pub mean_batch: Option<f64>,
+    /// output tokens estimated from output chunks, where `usage` gave none
+    pub output_tokens_est: Option<f64>,
+    /// body bytes taken from the client
     pub request_bytes: u64,
     /// answer body bytes handed to the client
     pub response_bytes: u64,

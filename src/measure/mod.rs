@@ -1,5 +1,6 @@
 //! Everything that turns bytes and stamps into figures.
 
+pub mod access_log;
 pub mod answer;
 pub mod chunk_log;
 pub mod clock;
@@ -9,11 +10,13 @@ pub mod gzip;
 pub mod histograms;
 pub mod meter;
 pub mod outcome;
+pub mod record;
 pub mod speed;
 pub mod sse;
 pub mod summary;
 pub mod windows;
 pub mod withhold;
+pub mod writer;
 
 #[cfg(test)]
 mod tests;

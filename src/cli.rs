@@ -21,6 +21,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Put Evenkeel in front of a fleet
+    Serve(evenkeel::proxy::cli::ServeArgs),
+    /// Serve simulated vLLM instances, with faults on demand
+    Engine(evenkeel::engine::cli::EngineArgs),
     /// Check a configuration file and print what it will serve
     Check(evenkeel::config::cli::CheckArgs),
 }
@@ -29,6 +33,8 @@ impl Cli {
     /// Run the chosen subcommand.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),
         }
     }

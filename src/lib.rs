@@ -1,8 +1,10 @@
 //! Evenkeel: a streaming-aware reverse proxy and load balancer for LLM inference fleets that
 //! measures what it routes. ARCHITECTURE.md has the map.
 
+pub mod admin;
 pub mod config;
 pub mod engine;
+pub mod fleet;
 pub mod load;
 pub mod log;
 pub mod measure;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use super::policy::PolicyConfig;
+pub use evenkeel_policies::PolicyConfig;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]

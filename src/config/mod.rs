@@ -8,7 +8,6 @@ pub mod checked;
 pub mod cli;
 mod error;
 mod place;
-mod policy;
 mod pools;
 mod raw;
 mod shape;

@@ -32,3 +32,11 @@ pub fn now_ns() -> Ns {
 pub fn ms_between(from: Ns, to: Ns) -> f64 {
     to.saturating_sub(from) as f64 / 1e6
 }
+
+/// Wall time now, in nanoseconds since the Unix epoch.
+pub fn wall_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}

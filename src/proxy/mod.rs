@@ -1,6 +1,31 @@
-//! The live path.
+//! The live path of a request, top to bottom:
+//! `listen` → `connection` → `serve` (the story) → `receive` → `route` → `attempt` over `upstream`
+//! → `relay` → `finish`.
 
+pub mod attempt;
+pub mod body;
+pub mod cli;
+pub mod client_io;
+pub mod connection;
+pub mod core;
+pub mod finish;
+pub mod headers;
+pub mod listen;
+pub mod models;
 pub mod multipart;
+pub mod own;
 pub mod paths;
+pub mod receive;
+pub mod refusal;
+pub mod relay;
+pub mod reply;
+pub mod response_ids;
+pub mod route;
+pub mod serve;
+pub mod server;
 pub mod skim;
+pub mod upstream;
+pub mod upstream_io;
 pub mod usage_ask;
+
+pub use server::{Running, Server, StartError};

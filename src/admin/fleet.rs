@@ -1,0 +1,168 @@
+//! `/api/fleet`: pools and instances now, with what their users wait for.
+
+use std::collections::BTreeMap;
+
+use evenkeel_policies::load::InstanceState;
+use serde_json::{Map, Value, json};
+
+use crate::fleet::snapshot::{InstanceSnapshot, PoolSnapshot};
+use crate::measure::clock::now_ns;
+use crate::measure::histograms::{Cut, SeriesKey, SeriesQuantiles, Totals};
+use crate::measure::outcome::Outcome;
+use crate::measure::windows::Window;
+use crate::proxy::core::Shared;
+
+const WINDOWS: [(&str, Window); 3] = [
+    ("1m", Window::OneMinute),
+    ("5m", Window::FiveMinutes),
+    ("total", Window::Total),
+];
+
+/// Figures by series, for each window.
+struct Figures {
+    windows: Vec<(&'static str, BTreeMap<SeriesKey, Vec<SeriesQuantiles>>)>,
+    totals: BTreeMap<SeriesKey, Totals>,
+}
+
+impl Figures {
+    fn read(shared: &Shared) -> Self {
+        let now = now_ns();
+        let by_key = |window| {
+            let mut by_key: BTreeMap<SeriesKey, Vec<SeriesQuantiles>> = BTreeMap::new();
+            for quantiles in shared.registry.quantiles(now, window) {
+                by_key
+                    .entry(quantiles.key.clone())
+                    .or_default()
+                    .push(quantiles);
+            }
+            by_key
+        };
+        let windows = WINDOWS
+            .iter()
+            .map(|(name, window)| (*name, by_key(*window)))
+            .collect();
+        Self {
+            windows,
+            totals: shared.registry.totals(),
+        }
+    }
+
+    /// `{"1m": {"client_ttft_ms": {"count": …, "p50": …}}}`; a figure without values is absent.
+    fn quantiles(&self, key: &SeriesKey) -> Value {
+        let window = |by_key: &BTreeMap<SeriesKey, Vec<SeriesQuantiles>>| {
+            let figures = by_key.get(key).into_iter().flatten().map(|one| {
+                let name = serde_json::to_value(one.figure).unwrap_or_default();
+                let name = format!("{}_ms", name.as_str().unwrap_or("figure"));
+                let value = json!({"count": one.count, "p50": one.p50, "p90": one.p90, "p95": one.p95,
+                    "p99": one.p99, "max": one.max, "mean": one.mean});
+                (name, value)
+            });
+            Value::Object(figures.collect::<Map<_, _>>())
+        };
+        Value::Object(
+            self.windows
+                .iter()
+                .map(|(name, by_key)| ((*name).to_owned(), window(by_key)))
+                .collect(),
+        )
+    }
+
+    fn requests(&self, key: &SeriesKey) -> Value {
+        let Some(totals) = self.totals.get(key) else {
+            return json!({});
+        };
+        let counts = Outcome::ALL
+            .iter()
+            .map(|outcome| (outcome.name().to_owned(), json!(totals.of(*outcome))));
+        Value::Object(counts.filter(|(_, count)| *count != json!(0)).collect())
+    }
+
+    fn tokens(&self, key: &SeriesKey) -> Value {
+        let Some(totals) = self.totals.get(key) else {
+            return json!({});
+        };
+        json!({
+            "prompt_tokens": totals.prompt_tokens,
+            "output_tokens": totals.output_tokens,
+            "output_tokens_est": totals.output_tokens_est,
+            "requests_with_usage": totals.with_usage,
+            "requests_without_usage": totals.without_usage,
+        })
+    }
+}
+
+/// The whole answer.
+pub fn json(shared: &Shared) -> Value {
+    let figures = Figures::read(shared);
+    let speeds = shared.registry.speeds();
+    let pools = shared.fleet.pools.iter().map(|pool| {
+        let snapshot = pool.snapshot();
+        let speed_of = |name: &str| {
+            let speed = speeds
+                .iter()
+                .find(|speed| *speed.pool == *snapshot.name && *speed.instance == *name);
+            speed.and_then(|speed| speed.speed_vs_fleet)
+        };
+        let instances: Vec<Value> = snapshot
+            .instances
+            .iter()
+            .map(|instance| instance_json(&snapshot, instance, &figures, speed_of(&instance.name)))
+            .collect();
+        pool_json(&snapshot, instances, &figures)
+    });
+    json!({"pools": pools.collect::<Vec<_>>()})
+}
+
+fn pool_json(pool: &PoolSnapshot, instances: Vec<Value>, figures: &Figures) -> Value {
+    let key = SeriesKey {
+        pool: pool.name.clone(),
+        cut: Cut::Pool,
+        name: "".into(),
+    };
+    json!({
+        "name": &*pool.name,
+        "policy": &*pool.policy,
+        "queued_requests": pool.queued,
+        "fallbacks": pool.fallbacks,
+        "requests": figures.requests(&key),
+        "tokens": figures.tokens(&key),
+        "quantiles": figures.quantiles(&key),
+        "instances": instances,
+    })
+}
+
+fn instance_json(
+    pool: &PoolSnapshot,
+    instance: &InstanceSnapshot,
+    figures: &Figures,
+    speed: Option<f64>,
+) -> Value {
+    let key = SeriesKey {
+        pool: pool.name.clone(),
+        cut: Cut::Instance,
+        name: instance.name.clone(),
+    };
+    json!({
+        "name": &*instance.name,
+        "url": format!("http://{}", instance.authority),
+        "health": health(instance.state),
+        "weight": instance.weight,
+        "labels": instance.labels,
+        "outstanding_requests": instance.outstanding_requests,
+        "outstanding_tokens": instance.outstanding_tokens,
+        "speed_vs_fleet": speed,
+        "requests": figures.requests(&key),
+        "tokens": figures.tokens(&key),
+        "quantiles": figures.quantiles(&key),
+    })
+}
+
+/// The word for an instance's state.
+pub fn health(state: InstanceState) -> &'static str {
+    match state {
+        InstanceState::Up => "up",
+        InstanceState::Draining => "draining",
+        InstanceState::Down => "down",
+        InstanceState::Leaving => "leaving",
+    }
+}

@@ -1,0 +1,284 @@
+//! One pool: its instances and the scheduler that chooses among them.
+//!
+//! Choosing and counting are one step under one short lock. Nothing is sent or dropped under that
+//! lock: actions are collected, the lock is let go, and only then waiters are told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use evenkeel_policies::ConfigError;
+use evenkeel_policies::scheduler::{
+    Action, Arrival, Grant, InstanceId, LeaseId, Observation, Scheduler, ShedReason, Ticket,
+};
+use evenkeel_policies::shape::RequestShape;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::estimates::Estimates;
+use super::lease::Lease;
+use crate::config::checked::{self, Config, Upstream};
+use crate::measure::clock::now_ns;
+use crate::measure::speed::LoadIntegral;
+
+/// One inference server, as the live path knows it.
+pub struct Instance {
+    /// index in the pool, and its id in the scheduler
+    pub id: InstanceId,
+    /// name
+    pub name: Arc<str>,
+    /// where it listens
+    pub url: Upstream,
+    /// share of work
+    pub weight: f64,
+    /// free words
+    pub labels: BTreeMap<String, String>,
+    /// integral of outstanding requests over time, for the mean batch a request met
+    pub batch: Mutex<LoadIntegral>,
+}
+
+/// Refused by the scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shed {
+    /// why
+    pub reason: ShedReason,
+    /// when to try again
+    pub retry_after_s: u32,
+}
+
+/// Where a request may go.
+#[derive(Debug, Clone, Copy)]
+pub enum To<'a> {
+    /// any instance; these only if no other is up
+    AnyBut(&'a [InstanceId]),
+    /// one instance
+    Only(InstanceId),
+}
+
+type Answer = Result<Lease, Shed>;
+
+pub(super) struct Inner {
+    pub(super) scheduler: Scheduler,
+    waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
+    /// reused between calls so that deciding allocates nothing
+    actions: Vec<Action>,
+}
+
+/// A pool and its scheduler.
+pub struct Pool {
+    /// name
+    pub name: Arc<str>,
+    /// instances by [`InstanceId`]
+    pub instances: Vec<Arc<Instance>>,
+    /// policy's name
+    pub policy: Arc<str>,
+    /// lanes by index
+    pub lanes: Vec<Arc<str>>,
+    /// length estimate and output prediction
+    pub estimates: Estimates,
+    tickets: AtomicU64,
+    pub(super) inner: Mutex<Inner>,
+}
+
+impl Pool {
+    /// Builds the pool; its scheduler draws from `config.seed` and the pool's index.
+    pub fn new(config: &Config, pool: &checked::Pool, index: u64) -> Result<Self, ConfigError> {
+        let mut scheduler = Scheduler::new(&pool.policy, config.seed.wrapping_add(index))?;
+        let mut actions = Vec::new();
+        let now = now_ns();
+        for (id, instance) in (0..).map(InstanceId).zip(&pool.instances) {
+            scheduler.add_instance(now, id, instance.weight, &mut actions);
+        }
+        let instances = (0..)
+            .map(InstanceId)
+            .zip(&pool.instances)
+            .map(|(id, instance)| {
+                Arc::new(Instance {
+                    id,
+                    name: instance.name.clone(),
+                    url: instance.url.clone(),
+                    weight: instance.weight,
+                    labels: instance.labels.clone(),
+                    batch: Mutex::new(LoadIntegral::new(now)),
+                })
+            });
+        Ok(Self {
+            name: pool.name.clone(),
+            instances: instances.collect(),
+            policy: scheduler.policy_name().into(),
+            lanes: scheduler
+                .lanes()
+                .iter()
+                .map(|lane| lane.as_str().into())
+                .collect(),
+            estimates: Estimates::new(&config.measure),
+            tickets: AtomicU64::new(1),
+            inner: Mutex::new(Inner {
+                scheduler,
+                waiters: HashMap::new(),
+                actions,
+            }),
+        })
+    }
+
+    /// Chooses an instance, waiting in the lane's queue if it must. Dropping the future leaves the queue.
+    pub async fn admit(self: &Arc<Self>, shape: &RequestShape, to: To<'_>) -> Answer {
+        let ticket = Ticket(self.tickets.fetch_add(1, Relaxed));
+        let (arrival, waiting) = self.arrive(ticket, shape, to);
+        match arrival {
+            Arrival::Send(grant) => Ok(Lease::new(self, &grant)),
+            Arrival::Shed(shed) => Err(Shed {
+                reason: shed.reason,
+                retry_after_s: shed.retry_after_s,
+            }),
+            Arrival::Queued { .. } => self.wait(ticket, waiting).await,
+        }
+    }
+
+    fn arrive(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        shape: &RequestShape,
+        to: To<'_>,
+    ) -> (Arrival, Option<oneshot::Receiver<Answer>>) {
+        self.with(|inner, now| {
+            let arrival = match to {
+                To::AnyBut(failed) => {
+                    inner
+                        .scheduler
+                        .arrive(now, ticket, shape, failed, &mut inner.actions)
+                }
+                To::Only(pinned) => {
+                    inner
+                        .scheduler
+                        .arrive_pinned(now, ticket, shape, pinned, &mut inner.actions)
+                }
+            };
+            let waiting = matches!(arrival, Arrival::Queued { .. }).then(|| {
+                let (sender, receiver) = oneshot::channel();
+                inner.waiters.insert(ticket, sender);
+                receiver
+            });
+            if let Arrival::Send(grant) = &arrival {
+                self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
+            }
+            (arrival, waiting)
+        })
+    }
+
+    async fn wait(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        waiting: Option<oneshot::Receiver<Answer>>,
+    ) -> Answer {
+        let gone = Shed {
+            reason: ShedReason::NoInstance,
+            retry_after_s: 1,
+        };
+        let Some(mut waiting) = waiting else {
+            return Err(gone);
+        };
+        let _leave = Leave { pool: self, ticket };
+        loop {
+            let Some(deadline) = self.inner.lock().scheduler.next_deadline() else {
+                return waiting.await.unwrap_or(Err(gone));
+            };
+            let left = Duration::from_nanos(deadline.saturating_sub(now_ns()));
+            tokio::select! {
+                answer = &mut waiting => return answer.unwrap_or(Err(gone)),
+                () = tokio::time::sleep(left) => self.with(|inner, now| inner.scheduler.expire(now, &mut inner.actions)),
+            }
+        }
+    }
+
+    /// Runs one scheduler event under the lock, then performs its actions outside of it.
+    pub(super) fn with<R>(self: &Arc<Self>, event: impl FnOnce(&mut Inner, u64) -> R) -> R {
+        let mut inner = self.inner.lock();
+        let now = now_ns();
+        let result = event(&mut inner, now);
+        if inner.actions.is_empty() {
+            return result;
+        }
+        let actions = std::mem::take(&mut inner.actions);
+        let told: Vec<_> = actions
+            .into_iter()
+            .map(|action| self.addressed(&mut inner, now, action))
+            .collect();
+        drop(inner);
+        for (sender, answer) in told {
+            match sender {
+                // a waiter that left meanwhile gets its lease dropped right here, outside the lock
+                Some(sender) => drop(sender.send(answer)),
+                None => drop(answer),
+            }
+        }
+        result
+    }
+
+    fn addressed(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        now: u64,
+        action: Action,
+    ) -> (Option<oneshot::Sender<Answer>>, Answer) {
+        match action {
+            Action::Grant(grant) => {
+                self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
+                (
+                    inner.waiters.remove(&grant.ticket),
+                    Ok(Lease::new(self, &grant)),
+                )
+            }
+            Action::Shed {
+                ticket,
+                reason,
+                retry_after_s,
+            } => (
+                inner.waiters.remove(&ticket),
+                Err(Shed {
+                    reason,
+                    retry_after_s,
+                }),
+            ),
+        }
+    }
+
+    pub(super) fn count_batch(&self, id: InstanceId, now: u64, outstanding: u32) {
+        if let Some(instance) = self.instances.get(id.0 as usize) {
+            instance.batch.lock().advance(now, f64::from(outstanding));
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn finish(&mut self, now: u64, lease: LeaseId, observation: &Observation) {
+        self.scheduler
+            .finish(now, lease, observation, &mut self.actions);
+    }
+
+    pub(super) fn outstanding_requests(&self, id: InstanceId) -> u32 {
+        self.scheduler.load(id).map_or(0, |load| load.requests)
+    }
+}
+
+/// Leaves the queue when the waiting future goes.
+struct Leave<'a> {
+    pool: &'a Arc<Pool>,
+    ticket: Ticket,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let sender = self.pool.with(|inner, now| {
+            inner.scheduler.cancel(now, self.ticket, &mut inner.actions);
+            inner.waiters.remove(&self.ticket)
+        });
+        drop(sender);
+    }
+}
+
+/// What a lease remembers of its grant.
+pub(super) fn lane_name(pool: &Pool, grant: &Grant) -> Option<Arc<str>> {
+    grant.lane.and_then(|lane| pool.lanes.get(lane)).cloned()
+}

@@ -1,0 +1,203 @@
+//! Getting a response head: attempts over instances, sending again only where that is safe.
+//!
+//! Sent again: what was never written (always safe); what died on a reused connection before a
+//! response byte, once, on a new one (the engine had closed its keep-alive); a refused connection,
+//! on another instance. Never after a response byte, never a body that was not held whole.
+
+use std::sync::Arc;
+
+use evenkeel_policies::scheduler::InstanceId;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, Uri, header};
+use hyper::body::Incoming;
+
+use super::body::{BodyProgress, UpstreamBody};
+use super::core::Core;
+use super::finish::OpenExchange;
+use super::headers;
+use super::receive::Received;
+use super::refusal::Refusal;
+use super::route::{self, Route};
+use super::upstream::{self, AttemptError, Connection, ConnectionPool};
+use crate::fleet::pool::Instance;
+use crate::measure::clock::now_ns;
+
+/// Instances tried for one request.
+const INSTANCES_MAX: usize = 3;
+
+/// A response head and where its body comes from.
+pub struct Answered {
+    /// head and body
+    pub response: Response<Incoming>,
+    /// the connection it came over
+    pub connection: Connection,
+    /// where that connection goes afterwards
+    pub pool: Arc<ConnectionPool>,
+    /// progress of a streamed request body
+    pub request: Option<Arc<BodyProgress>>,
+}
+
+/// Takes places and tries instances until one answers or none is left to try.
+pub async fn answer(
+    core: &Core,
+    open: &mut OpenExchange,
+    route: &Route,
+    parts: &Parts,
+    received: &mut Received,
+) -> Result<Answered, Refusal> {
+    let mut failed: Vec<InstanceId> = Vec::new();
+    loop {
+        route::admit(open, route, &failed).await?;
+        let Some(instance) = open.lease.as_ref().map(|lease| lease.instance().clone()) else {
+            return Err(Refusal::NoInstance {
+                pool: route.pool.name.to_string(),
+            });
+        };
+        let refusal = match on_instance(core, open, route, &instance, parts, received).await {
+            Ok(answered) => return Ok(answered),
+            Err(refusal) => refusal,
+        };
+        failed.push(instance.id);
+        let untouched = matches!(refusal, Refusal::Connect { .. });
+        let others = route.pool.instances.len() > failed.len() && route.pinned.is_none();
+        if !untouched || !others || !received.is_held() || failed.len() >= INSTANCES_MAX {
+            return Err(refusal);
+        }
+        open.attempt_failed();
+    }
+}
+
+async fn on_instance(
+    core: &Core,
+    open: &mut OpenExchange,
+    route: &Route,
+    instance: &Arc<Instance>,
+    parts: &Parts,
+    received: &mut Received,
+) -> Result<Answered, Refusal> {
+    let config = &core.shared.config;
+    let pool = core.connections[route.pool_index][instance.id.0 as usize].clone();
+    let mut fresh = false;
+    loop {
+        // a body that cannot be sent again goes over a connection that cannot be stale
+        let idle = if fresh || !received.is_held() {
+            None
+        } else {
+            pool.take(config.timeouts.upstream_idle)
+        };
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => upstream::connect(
+                &instance.url,
+                config.timeouts.connect,
+                config.limits.head_bytes,
+            )
+            .await
+            .map_err(|error| Refusal::Connect {
+                instance: instance.name.to_string(),
+                error: error.to_string(),
+            })?,
+        };
+        open.record.stamps.connected_ns = Some(now_ns());
+        let request_progress = received.progress();
+        let request = upstream_request(instance, parts, received)?;
+        let sending = tokio::time::timeout(config.timeouts.headers, connection.send(request));
+        let Ok(result) = sending.await else {
+            let limit = config.timeouts.headers;
+            return Err(Refusal::HeadTimeout {
+                instance: instance.name.to_string(),
+                limit,
+            });
+        };
+        match result {
+            Ok(response) => {
+                let head_ns = connection.side.last_read_ns();
+                let sent = request_progress
+                    .as_ref()
+                    .is_none_or(|progress| progress.ended());
+                open.record.stamps.head_ns = Some(head_ns);
+                open.record.stamps.sent_ns = connection.side.last_write_ns().filter(|_| sent);
+                return Ok(Answered {
+                    response,
+                    connection,
+                    pool,
+                    request: request_progress,
+                });
+            }
+            Err(error) if may_send_again(&error, &connection, received) && !fresh => {
+                tracing::debug!(instance = %instance.name, %error, "sending again on a new connection");
+                open.sent_again();
+                fresh = true;
+            }
+            Err(error) => {
+                return Err(no_answer(
+                    instance,
+                    request_progress.as_deref(),
+                    config.limits.body_bytes,
+                    &error,
+                ));
+            }
+        }
+    }
+}
+
+fn may_send_again(error: &AttemptError, connection: &Connection, received: &Received) -> bool {
+    let never_written = matches!(error, AttemptError::NeverWritten);
+    received.is_held() && (never_written || connection.reused)
+}
+
+fn no_answer(
+    instance: &Instance,
+    progress: Option<&BodyProgress>,
+    limit_bytes: u64,
+    error: &AttemptError,
+) -> Refusal {
+    if progress.is_some_and(BodyProgress::too_large) {
+        return Refusal::BodyTooLarge { limit_bytes };
+    }
+    Refusal::NoAnswer {
+        instance: instance.name.to_string(),
+        error: error.to_string(),
+    }
+}
+
+fn upstream_request(
+    instance: &Instance,
+    parts: &Parts,
+    received: &mut Received,
+) -> Result<Request<UpstreamBody>, Refusal> {
+    let gone = || Refusal::BadBody("it was streamed and cannot be sent again".into());
+    let body = received.body().ok_or_else(gone)?;
+    let mut request = Request::new(body);
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = upstream_uri(instance, &parts.uri)?;
+    *request.headers_mut() = headers::for_upstream(parts.headers.clone());
+    let headers = request.headers_mut();
+    if received.is_held() && headers.contains_key(header::CONTENT_LENGTH) {
+        // hyper writes the length of what is held; the client's figure may count other bytes
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    if !headers.contains_key(header::HOST) {
+        let authority = parts
+            .uri
+            .authority()
+            .map_or(instance.url.authority.as_str(), |authority| {
+                authority.as_str()
+            });
+        let host = HeaderValue::from_str(authority)
+            .map_err(|error| Refusal::BadBody(error.to_string()))?;
+        headers.insert(header::HOST, host);
+    }
+    Ok(request)
+}
+
+/// Origin form: the instance's base path, then path and query as the client wrote them.
+fn upstream_uri(instance: &Instance, uri: &Uri) -> Result<Uri, Refusal> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let target = if instance.url.base_path.is_empty() {
+        path.parse()
+    } else {
+        format!("{}{path}", instance.url.base_path).parse()
+    };
+    target.map_err(|error: http::uri::InvalidUri| Refusal::BadBody(error.to_string()))
+}

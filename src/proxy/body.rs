@@ -1,0 +1,147 @@
+//! Request bodies as they go to an instance: held whole, or a held beginning and the rest streamed.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+/// What a streamed body may do before it breaks a limit.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// over limits.body_bytes
+    #[error("request body is over {0} bytes (limits.body_bytes)")]
+    TooLarge(u64),
+    /// the client's side broke
+    #[error("request body broke off: {0}")]
+    Client(#[from] hyper::Error),
+}
+
+/// How far a streamed request body has come; outlives the body, which hyper owns.
+#[derive(Debug, Default)]
+pub struct BodyProgress {
+    bytes: AtomicU64,
+    ended: AtomicBool,
+    too_large: AtomicBool,
+}
+
+impl BodyProgress {
+    /// Bytes taken from the client.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// The whole body was taken.
+    pub fn ended(&self) -> bool {
+        self.ended.load(Relaxed)
+    }
+
+    /// It went over the limit.
+    pub fn too_large(&self) -> bool {
+        self.too_large.load(Relaxed)
+    }
+}
+
+/// The rest of a body that was too large to hold.
+pub struct Streamed {
+    held: VecDeque<Bytes>,
+    rest: Incoming,
+    limit_bytes: u64,
+    known_bytes: Option<u64>,
+    progress: Arc<BodyProgress>,
+}
+
+impl Streamed {
+    /// `held` was read already; `known_bytes` is the declared length.
+    pub fn new(
+        held: Vec<Bytes>,
+        rest: Incoming,
+        limit_bytes: u64,
+        known_bytes: Option<u64>,
+    ) -> Self {
+        let progress = Arc::new(BodyProgress::default());
+        progress
+            .bytes
+            .store(held.iter().map(|part| part.len() as u64).sum(), Relaxed);
+        Self {
+            held: held.into(),
+            rest,
+            limit_bytes,
+            known_bytes,
+            progress,
+        }
+    }
+
+    /// Shared view of how far it has come.
+    pub fn progress(&self) -> Arc<BodyProgress> {
+        self.progress.clone()
+    }
+}
+
+/// A request body on its way to an instance.
+pub enum UpstreamBody {
+    /// whole; may be sent again
+    Held(Option<Bytes>),
+    /// sent once
+    Streamed(Box<Streamed>),
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            UpstreamBody::Held(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
+            UpstreamBody::Streamed(streamed) => streamed.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            UpstreamBody::Held(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            UpstreamBody::Streamed(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            UpstreamBody::Held(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            UpstreamBody::Streamed(streamed) => streamed
+                .known_bytes
+                .map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}
+
+impl Streamed {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(part) = self.held.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.rest).poll_frame(cx));
+        let Some(frame) = frame else {
+            self.progress.ended.store(true, Relaxed);
+            return Poll::Ready(None);
+        };
+        let frame = frame?;
+        let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let total = self.progress.bytes.fetch_add(bytes, Relaxed) + bytes;
+        if total > self.limit_bytes {
+            self.progress.too_large.store(true, Relaxed);
+            return Poll::Ready(Some(Err(BodyError::TooLarge(self.limit_bytes))));
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+}

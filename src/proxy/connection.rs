@@ -1,0 +1,122 @@
+//! One client connection: HTTP/1.1 or HTTP/2 by its first bytes, then hyper with our service.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::client_io::{ClientIo, ClientSide};
+use super::core::Core;
+use super::reply::Reply;
+use super::serve::serve;
+
+/// What an HTTP/2 client with prior knowledge sends first.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Small, so that a slow client's backpressure reaches the instance (hyper's default hides 400 KiB a stream).
+const HTTP2_SEND_BUFFER_BYTES: usize = 16 * 1024;
+
+/// Serves a connection until it ends, or drains it once `stopping` turns true.
+pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiver<bool>) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "client connection gone at once");
+        return;
+    }
+    let limit = core.shared.config.timeouts.client_header;
+    let is_http2 = match tokio::time::timeout(limit, speaks_http2(&stream)).await {
+        Ok(Some(is_http2)) => is_http2 && core.shared.config.server.http2,
+        _ => return,
+    };
+    let side = Arc::new(ClientSide::default());
+    let io = ClientIo::new(TokioIo::new(stream), side.clone());
+    let config = core.shared.config.clone();
+    let service = TowerToHyperService::new(tower::service_fn(move |request: Request<Incoming>| {
+        let (core, side) = (core.clone(), side.clone());
+        async move { Ok::<Response<Reply>, Infallible>(serve(core, side, request).await) }
+    }));
+    let ended = if is_http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
+        let connection = builder.serve_connection(io, service);
+        drive(connection, stopping, |connection| {
+            connection.graceful_shutdown()
+        })
+        .await
+    } else {
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(limit)
+            .half_close(config.client.half_close)
+            .max_buf_size(config.limits.head_bytes.max(8192));
+        let connection = builder.serve_connection(io, service);
+        drive(connection, stopping, |connection| {
+            connection.graceful_shutdown()
+        })
+        .await
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "client connection ended");
+    }
+}
+
+/// Runs a connection; when the server stops, lets it finish what it has begun.
+async fn drive<C: Future>(
+    connection: C,
+    mut stopping: watch::Receiver<bool>,
+    graceful: impl FnOnce(std::pin::Pin<&mut C>),
+) -> C::Output {
+    tokio::pin!(connection);
+    tokio::select! {
+        biased;
+        ended = &mut connection => return ended,
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+    graceful(connection.as_mut());
+    connection.await
+}
+
+/// Looks at the first bytes without taking them; `None` if the client left before it said anything.
+async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
+    let mut first = [0_u8; HTTP2_PREFACE.len()];
+    loop {
+        let n = stream.peek(&mut first).await.ok().filter(|n| *n > 0)?;
+        if first[..n] != HTTP2_PREFACE[..n] {
+            return Some(false);
+        }
+        if n >= HTTP2_PREFACE.len() {
+            return Some(true);
+        }
+        // a peek does not wait for more than it has shown already
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Counts a live connection on its core and over all; uncounts it when it goes.
+pub struct Counted(Arc<Core>);
+
+impl Counted {
+    /// Counts one more.
+    pub fn new(core: Arc<Core>) -> Self {
+        core.live.fetch_add(1, Relaxed);
+        core.shared.connections.fetch_add(1, Relaxed);
+        Self(core)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Relaxed);
+        self.0.shared.connections.fetch_sub(1, Relaxed);
+    }
+}

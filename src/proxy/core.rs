@@ -1,0 +1,83 @@
+//! What one core works with: its connection pools and recorder, and what all cores share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use tokio::sync::Semaphore;
+
+use super::response_ids::ResponseIds;
+use super::upstream::ConnectionPool;
+use crate::config::checked::Config;
+use crate::fleet::Fleet;
+use crate::measure::access_log::AccessLog;
+use crate::measure::histograms::{CoreRecorder, Registry};
+use crate::measure::summary::Exchange;
+use crate::measure::writer::RecordWriter;
+
+/// Shared by all cores.
+pub struct Shared {
+    /// configuration
+    pub config: Arc<Config>,
+    /// pools and their schedulers
+    pub fleet: Fleet,
+    /// histograms and counters
+    pub registry: Arc<Registry>,
+    /// record writer, if records are kept
+    pub records: Option<RecordWriter>,
+    /// access log, if one is kept
+    pub access_log: Option<AccessLog>,
+    /// request bytes that may be held
+    pub budget: Arc<Semaphore>,
+    /// where responses were made
+    pub response_ids: Arc<ResponseIds>,
+    /// stopping: not ready, and no new requests
+    pub draining: AtomicBool,
+    /// open client connections over all cores
+    pub connections: AtomicUsize,
+}
+
+impl Shared {
+    /// Hands an ended exchange to the writers; never blocks.
+    pub fn submit(&self, exchange: &Exchange) {
+        if let Some(log) = &self.access_log {
+            log.submit(exchange);
+        }
+        if let Some(records) = &self.records {
+            records.submit(exchange.clone());
+        }
+    }
+}
+
+/// One worker.
+pub struct Core {
+    /// shared with the other cores
+    pub shared: Arc<Shared>,
+    /// idle connections, by pool and instance
+    pub connections: Vec<Vec<Arc<ConnectionPool>>>,
+    /// this core's histograms
+    pub recorder: Arc<CoreRecorder>,
+    /// live client connections on this core
+    pub live: Arc<AtomicUsize>,
+}
+
+impl Core {
+    /// The core number `index`.
+    pub fn new(shared: &Arc<Shared>, index: usize) -> Self {
+        let pools = shared.fleet.pools.iter();
+        let connections = pools.map(|pool| pool.instances.iter().map(|_| Arc::default()).collect());
+        Self {
+            shared: shared.clone(),
+            connections: connections.collect(),
+            recorder: shared.registry.core(index),
+            live: Arc::default(),
+        }
+    }
+
+    /// Closes connections that have been idle too long.
+    pub fn sweep(&self) {
+        let idle_limit = self.shared.config.timeouts.upstream_idle;
+        for pool in self.connections.iter().flatten() {
+            pool.sweep(idle_limit);
+        }
+    }
+}

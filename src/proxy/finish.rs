@@ -1,0 +1,276 @@
+//! One request from its first byte to its one end: whatever happens, dropping it ends it, once.
+
+use std::sync::Arc;
+
+use evenkeel_policies::shape::{Api, PromptFacts, RequestShape};
+
+use super::client_io::ClientSide;
+use super::core::Core;
+use super::refusal::Refusal;
+use super::response_ids::Place;
+use crate::fleet::estimates::Lesson;
+use crate::fleet::lease::Lease;
+use crate::measure::clock::{Ns, now_ns, wall_ns};
+use crate::measure::figures::Figures;
+use crate::measure::meter::Meter;
+use crate::measure::outcome::Outcome;
+use crate::measure::summary::{Answer, Exchange, Stamps};
+
+/// How an exchange has ended so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// not yet: dropped like this, the client left
+    Open,
+    /// we answered ourselves
+    Refused(Outcome),
+    /// one of our limits ended the answer
+    TimedOut,
+    /// the answer's body ended, clean or not
+    Body,
+}
+
+/// A request being served.
+pub struct OpenExchange {
+    core: Arc<Core>,
+    /// what its record will say
+    pub record: Box<Exchange>,
+    /// its place on an instance
+    pub lease: Option<Lease>,
+    /// reads the answer
+    pub meter: Option<Meter>,
+    client: Option<Arc<ClientSide>>,
+    facts: PromptFacts,
+    blocked_before_ns: u64,
+    pool_index: Option<usize>,
+    end: End,
+}
+
+impl OpenExchange {
+    /// Begins at the request's head. `client` is absent on HTTP/2.
+    pub fn begin(
+        core: &Arc<Core>,
+        client: Option<Arc<ClientSide>>,
+        request_id: String,
+        path: String,
+        api: Api,
+    ) -> Self {
+        let now = now_ns();
+        let first = client
+            .as_ref()
+            .and_then(|client| client.request_first_ns())
+            .unwrap_or(now);
+        let blocked_before_ns = client.as_ref().map_or(0, |client| client.blocked_ns());
+        let record = Exchange {
+            request_id,
+            wall_ns: wall_ns().saturating_sub(now.saturating_sub(first)),
+            pool: None,
+            instance: None,
+            arm: None,
+            lane: None,
+            policy: None,
+            model: None,
+            path,
+            api,
+            shape: None,
+            status: None,
+            outcome: Outcome::ClientCancelled,
+            cause: None,
+            attempts: 0,
+            outstanding_requests: None,
+            outstanding_tokens: None,
+            mean_batch: None,
+            output_tokens_est: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            stamp: if client.is_some() { "socket" } else { "stream" },
+            stamps: Stamps {
+                request_first_ns: Some(first),
+                ..Stamps::default()
+            },
+            answer: None,
+            chunks: None,
+        };
+        Self {
+            core: core.clone(),
+            record: Box::new(record),
+            lease: None,
+            meter: None,
+            client,
+            facts: PromptFacts::default(),
+            blocked_before_ns,
+            pool_index: None,
+            end: End::Open,
+        }
+    }
+
+    /// The socket of an HTTP/1.1 client.
+    pub fn client(&self) -> Option<&Arc<ClientSide>> {
+        self.client.as_ref()
+    }
+
+    /// The request was read and its shape is known.
+    pub fn shaped(&mut self, facts: PromptFacts, shape: RequestShape) {
+        self.facts = facts;
+        self.record.shape = Some(shape);
+    }
+
+    /// A lease was granted.
+    pub fn leased(&mut self, lease: Lease) {
+        let record = &mut self.record;
+        record.pool = Some(lease.pool().name.clone());
+        record.policy = Some(lease.pool().policy.clone());
+        record.instance = Some(lease.instance().name.clone());
+        record.lane.clone_from(&lease.lane);
+        record.outstanding_requests = Some(lease.outstanding_requests);
+        record.outstanding_tokens = Some(lease.outstanding_tokens);
+        record.attempts += 1;
+        self.lease = Some(lease);
+    }
+
+    /// The attempt failed before a response byte; another follows.
+    pub fn attempt_failed(&mut self) {
+        if let Some(mut lease) = self.lease.take() {
+            lease.observe(&self.record, Outcome::EngineError);
+        }
+    }
+
+    /// The same attempt goes out again on a new connection.
+    pub fn sent_again(&mut self) {
+        self.record.attempts += 1;
+    }
+
+    /// An instance of this pool has answered with a head.
+    pub fn answering(&mut self, pool_index: usize) {
+        self.pool_index = Some(pool_index);
+    }
+
+    /// Where the answer is made.
+    pub fn place(&self) -> Option<Place> {
+        Some(Place {
+            pool: self.pool_index?,
+            instance: self.lease.as_ref()?.instance().id,
+        })
+    }
+
+    /// We answer ourselves.
+    pub fn refused(&mut self, refusal: &Refusal) {
+        self.record.cause = Some(refusal.code());
+        self.record.status = Some(refusal.status().as_u16());
+        self.end = End::Refused(refusal.outcome());
+        self.release();
+    }
+
+    /// One of our limits ended the answer.
+    pub fn timed_out(&mut self, cause: &'static str) {
+        self.record.cause = Some(cause);
+        self.end = End::TimedOut;
+        self.answer_ended(false, now_ns());
+    }
+
+    /// The answer's body ended at `at_ns`.
+    pub fn body_ended(&mut self, clean: bool, at_ns: Ns) {
+        self.end = End::Body;
+        self.answer_ended(clean, at_ns);
+    }
+
+    fn answer_ended(&mut self, clean: bool, at_ns: Ns) {
+        self.record.stamps.end_ns = Some(at_ns);
+        if let Some(meter) = &mut self.meter {
+            meter.end(clean, at_ns);
+        }
+        self.close_meter();
+        self.release();
+    }
+
+    /// The client's socket has taken everything.
+    pub fn client_has_all(&mut self, at_ns: Option<Ns>) {
+        let blocked_ns = self.blocked_ns();
+        let stamps = &mut self.record.stamps;
+        stamps.client_end_ns = at_ns;
+        let had_output = self
+            .record
+            .answer
+            .as_ref()
+            .is_some_and(|answer| answer.first_output_ns.is_some());
+        if had_output && stamps.client_first_output_ns.is_none() {
+            stamps.client_first_output_ns = at_ns;
+            stamps.client_blocked_first_ns = blocked_ns;
+        }
+    }
+
+    /// Time the client has kept writes of this exchange waiting.
+    pub fn blocked_ns(&self) -> u64 {
+        self.client.as_ref().map_or(0, |client| {
+            client.blocked_ns().saturating_sub(self.blocked_before_ns)
+        })
+    }
+
+    fn close_meter(&mut self) {
+        let Some(meter) = self.meter.take() else {
+            return;
+        };
+        let (answer, chunks) = meter.finish();
+        self.learn(&answer);
+        self.record.answer = Some(answer);
+        self.record.chunks = chunks;
+    }
+
+    fn learn(&mut self, answer: &Answer) {
+        let Some(lease) = &self.lease else { return };
+        let estimates = &lease.pool().estimates;
+        let (model, api) = (
+            self.record.model.as_deref().unwrap_or_default(),
+            self.record.api,
+        );
+        estimates.learn(&Lesson {
+            model,
+            api,
+            key: self.record.shape.and_then(|shape| shape.session),
+            facts: &self.facts,
+            prompt_tokens: answer.usage.prompt_tokens,
+            output_tokens: answer.usage.output_tokens,
+            output_chunks: answer.content_chunks,
+            complete: answer.complete,
+        });
+        if answer.usage.output_tokens.is_none() && answer.streamed && answer.content_chunks > 0 {
+            self.record.output_tokens_est =
+                estimates.output_tokens(model, api, answer.content_chunks);
+        }
+    }
+
+    /// Gives the place on the instance back.
+    fn release(&mut self) {
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        self.record.mean_batch = lease.mean_batch(now_ns());
+        lease.observe(&self.record, self.outcome());
+    }
+
+    fn outcome(&self) -> Outcome {
+        let answer = self.record.answer.as_ref();
+        let decided = answer
+            .filter(|answer| answer.complete || answer.error.is_some())
+            .map(Answer::outcome);
+        match self.end {
+            End::Refused(outcome) => outcome,
+            End::TimedOut => decided.unwrap_or(Outcome::Timeout),
+            End::Body => answer.map_or(Outcome::Cut, Answer::outcome),
+            // an answer that was whole, or an error the client was told of, came before the client left
+            End::Open => decided.unwrap_or(Outcome::ClientCancelled),
+        }
+    }
+}
+
+impl Drop for OpenExchange {
+    /// The one place where a request ends.
+    fn drop(&mut self) {
+        self.close_meter();
+        self.release();
+        self.record.outcome = self.outcome();
+        self.record.stamps.client_blocked_ns = self.blocked_ns();
+        let figures = Figures::of(&self.record);
+        self.core.recorder.record(&self.record, &figures, now_ns());
+        self.core.shared.submit(&self.record);
+    }
+}

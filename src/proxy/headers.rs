@@ -1,0 +1,69 @@
+//! Header rules between the two sides: hop-by-hop headers end here, all else goes on.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Removes Connection, every header it names (in all its lines), and the fixed hop-by-hop set.
+///
+/// `Host` and `Content-Length` stay even if a peer names them in Connection: removing them on its
+/// word would change what the message says.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in [
+        CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        TE,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// What goes to an instance: end-to-end headers, without `Expect`, which was answered here.
+pub fn for_upstream(mut headers: HeaderMap) -> HeaderMap {
+    strip_hop_by_hop(&mut headers);
+    headers.remove(EXPECT);
+    headers
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_connection_counts_and_framing_survives_it() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, "close, X-One".parse().unwrap());
+        headers.append(CONNECTION, "x-two , content-length, host".parse().unwrap());
+        for (name, value) in [
+            ("x-one", "1"),
+            ("x-two", "2"),
+            ("x-three", "3"),
+            ("content-length", "4"),
+            ("host", "h"),
+        ] {
+            headers.insert(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        headers.insert(KEEP_ALIVE, "timeout=5".parse().unwrap());
+        strip_hop_by_hop(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["content-length", "host", "x-three"]);
+    }
+}

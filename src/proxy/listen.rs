@@ -1,0 +1,74 @@
+//! Accepting clients and handing each socket to the core with the fewest live connections.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use super::core::Core;
+
+/// Where accepted sockets go.
+pub struct Worker {
+    /// the core
+    pub core: Arc<Core>,
+    /// its inbox; bounded by limits.max_connections
+    pub inbox: mpsc::UnboundedSender<std::net::TcpStream>,
+}
+
+const TOO_MANY: &str = r#"{"error":{"message":"Too many connections are open (limits.max_connections); try again later.","type":"server_error","param":null,"code":"too_many_connections"}}"#;
+
+/// Accepts until told to stop.
+pub async fn accept(
+    listener: TcpListener,
+    workers: Vec<Worker>,
+    max_connections: usize,
+    mut stopping: watch::Receiver<bool>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+        };
+        match accepted {
+            Ok((stream, _)) => dispatch(stream, &workers, max_connections),
+            Err(error) => {
+                // out of file descriptors, most likely: wait for some to come back
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn dispatch(stream: TcpStream, workers: &[Worker], max_connections: usize) {
+    let Some(worker) = workers
+        .iter()
+        .min_by_key(|worker| worker.core.live.load(Relaxed))
+    else {
+        return;
+    };
+    if worker.core.shared.connections.load(Relaxed) >= max_connections {
+        tokio::spawn(refuse(stream));
+        return;
+    }
+    match stream.into_std() {
+        Ok(stream) => drop(worker.inbox.send(stream)),
+        Err(error) => tracing::warn!(%error, "could not hand a connection over"),
+    }
+}
+
+async fn refuse(mut stream: TcpStream) {
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{TOO_MANY}",
+        TOO_MANY.len()
+    );
+    let told =
+        tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
+    if let Ok(Err(error)) = told {
+        tracing::debug!(%error, "refused client was gone");
+    }
+}

@@ -1,0 +1,124 @@
+//! `/v1/models`, merged over the pools: what a client may ask for here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+
+use super::body::UpstreamBody;
+use super::core::Core;
+use super::headers;
+use super::refusal::Refusal;
+use super::upstream::{self, Connection};
+use crate::config::checked::Pool as PoolConfig;
+use crate::fleet::pool::Instance;
+
+const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
+const LIST_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Asks one instance of each pool. A pool with configured models lists just these and their aliases.
+pub async fn merged(core: &Core, parts: &Parts, wanted: Option<&str>) -> Response<Bytes> {
+    let config = &core.shared.config;
+    let mut data: Vec<Value> = Vec::new();
+    let mut answered = false;
+    for (index, pool) in config.pools.iter().enumerate() {
+        let listed = pool_list(core, index, parts).await;
+        answered |= listed.is_some() || !pool.models.is_empty();
+        for entry in entries(pool, listed.unwrap_or_default()) {
+            if !data.iter().any(|known| known["id"] == entry["id"]) {
+                data.push(entry);
+            }
+        }
+    }
+    if !answered {
+        return Refusal::NoModels.response();
+    }
+    if let Some(id) = wanted {
+        return match data.into_iter().find(|entry| entry["id"] == id) {
+            Some(entry) => json_response(&entry),
+            None => Refusal::UnknownModel(super::receive::bounded(id, 128)).response(),
+        };
+    }
+    json_response(&json!({"object": "list", "data": data}))
+}
+
+fn json_response(value: &Value) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(value.to_string()));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The entries of one pool: as the engine lists them, cut to what the pool serves, aliases added.
+fn entries(pool: &PoolConfig, listed: Vec<Value>) -> Vec<Value> {
+    if pool.models.is_empty() {
+        return listed;
+    }
+    let mut entries = Vec::new();
+    for model in &pool.models {
+        let known = listed
+            .iter()
+            .find(|entry| entry["id"] == *model.name)
+            .cloned();
+        let entry = known.unwrap_or_else(
+            || json!({"id": model.name, "object": "model", "owned_by": "evenkeel"}),
+        );
+        for alias in &model.aliases {
+            let by_engine = listed.iter().find(|entry| entry["id"] == **alias).cloned();
+            let mut named = by_engine.unwrap_or_else(|| entry.clone());
+            named["id"] = json!(alias);
+            entries.push(named);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+async fn pool_list(core: &Core, pool_index: usize, parts: &Parts) -> Option<Vec<Value>> {
+    for instance in &core.shared.fleet.pools[pool_index].instances {
+        match tokio::time::timeout(LIST_TIME_MAX, instance_list(core, instance, parts)).await {
+            Ok(Some(list)) => return Some(list),
+            _ => tracing::debug!(instance = %instance.name, "no list of models"),
+        }
+    }
+    None
+}
+
+async fn instance_list(core: &Core, instance: &Instance, parts: &Parts) -> Option<Vec<Value>> {
+    let config = &core.shared.config;
+    let mut connection: Connection = upstream::connect(
+        &instance.url,
+        config.timeouts.connect,
+        config.limits.head_bytes,
+    )
+    .await
+    .ok()?;
+    let mut request = Request::new(UpstreamBody::Held(None));
+    *request.uri_mut() = format!("{}/v1/models", instance.url.base_path)
+        .parse()
+        .ok()?;
+    *request.headers_mut() = headers::for_upstream(parts.headers.clone());
+    request.headers_mut().remove(http::header::ACCEPT_ENCODING);
+    request.headers_mut().remove(http::header::CONTENT_LENGTH);
+    request.headers_mut().insert(
+        http::header::HOST,
+        HeaderValue::from_str(&instance.url.authority).ok()?,
+    );
+    let response = connection
+        .send(request)
+        .await
+        .ok()
+        .filter(|response| response.status().is_success())?;
+    let body = Limited::new(response.into_body(), LIST_BYTES_MAX)
+        .collect()
+        .await
+        .ok()?
+        .to_bytes();
+    let list: Value = serde_json::from_slice(&body).ok()?;
+    list["data"].as_array().cloned()
+}

@@ -1,0 +1,277 @@
+//! Reading a request: its path, its body up to the hold limit, and what routing may know of it.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use evenkeel_policies::shape::Api;
+use http::header::{CONTENT_TYPE, UPGRADE};
+use http::request::Parts;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::body::{BodyProgress, Streamed, UpstreamBody};
+use super::paths::{self, PathKind};
+use super::refusal::Refusal;
+use super::skim::{self, Skim};
+use super::{multipart, usage_ask};
+use crate::config::checked::{Config, Limits, UsageMode};
+
+/// Bytes one permit of the buffer budget stands for.
+const PERMIT_BYTES: usize = 1024;
+
+/// The budget for request bytes held by all requests together.
+pub fn buffer_budget(limits: &Limits) -> Arc<Semaphore> {
+    let permits = (limits.buffered_bytes / PERMIT_BYTES as u64).max(1);
+    Arc::new(Semaphore::new(
+        usize::try_from(permits)
+            .unwrap_or(Semaphore::MAX_PERMITS)
+            .min(Semaphore::MAX_PERMITS),
+    ))
+}
+
+/// A request's path, decided before its body is touched.
+pub fn classify(config: &Config, parts: &Parts) -> Result<PathKind, Refusal> {
+    if parts.headers.contains_key(UPGRADE) && parts.version < http::Version::HTTP_2 {
+        return Err(Refusal::Upgrade);
+    }
+    let path = parts.uri.path();
+    let named = || (bounded(parts.method.as_str(), 16), bounded(path, 128));
+    match paths::classify(&parts.method, path) {
+        PathKind::Unknown if paths::is_listed(&config.server.passthrough, path) => {
+            Ok(PathKind::Passed)
+        }
+        PathKind::Unknown => {
+            let (method, path) = named();
+            Err(Refusal::UnknownPath { method, path })
+        }
+        PathKind::WrongMethod(allowed) => {
+            let (method, path) = named();
+            Err(Refusal::WrongMethod {
+                method,
+                path,
+                allowed,
+            })
+        }
+        kind => Ok(kind),
+    }
+}
+
+/// How the JSON of a path's requests and answers is read.
+pub fn api(kind: &PathKind) -> Api {
+    match kind {
+        PathKind::Inference(api) => *api,
+        PathKind::ResponseById(_) => Api::Responses,
+        _ => Api::Other,
+    }
+}
+
+/// A string from a peer, cut to `limit` bytes at a character's edge.
+pub fn bounded(text: &str, limit: usize) -> String {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// A request that has been read as far as routing needs it.
+pub struct Received {
+    /// what was skimmed off the body
+    pub skim: Skim,
+    /// the proxy added `include_usage`: the usage event is withheld from the client
+    pub usage_withheld: bool,
+    /// body bytes taken from the client so far
+    pub body_bytes: u64,
+    body: Body,
+    /// counts the held bytes until the first response byte
+    permits: Option<OwnedSemaphorePermit>,
+}
+
+enum Body {
+    Held(Bytes),
+    Streamed(Option<Box<Streamed>>),
+}
+
+impl Received {
+    /// The body for one attempt; `None` if it was streamed and is gone.
+    pub fn body(&mut self) -> Option<UpstreamBody> {
+        match &mut self.body {
+            Body::Held(bytes) => Some(UpstreamBody::Held(Some(bytes.clone()))),
+            Body::Streamed(streamed) => streamed.take().map(UpstreamBody::Streamed),
+        }
+    }
+
+    /// Progress of a streamed body; `None` for one held whole.
+    pub fn progress(&self) -> Option<Arc<BodyProgress>> {
+        match &self.body {
+            Body::Streamed(Some(streamed)) => Some(streamed.progress()),
+            _ => None,
+        }
+    }
+
+    /// Whether the body may be sent again.
+    pub fn is_held(&self) -> bool {
+        matches!(self.body, Body::Held(_))
+    }
+
+    /// Lets go of held bytes; no attempt follows.
+    pub fn release(&mut self) {
+        if let Body::Held(bytes) = &mut self.body {
+            *bytes = Bytes::new();
+        }
+        self.permits = None;
+    }
+}
+
+/// Reads a body up to the hold limit and skims it.
+pub async fn receive(
+    config: &Config,
+    budget: &Arc<Semaphore>,
+    parts: &Parts,
+    api: Api,
+    incoming: Incoming,
+) -> Result<Received, Refusal> {
+    let declared = incoming.size_hint().exact();
+    let limit_bytes = config.limits.body_bytes;
+    if declared.is_some_and(|bytes| bytes > limit_bytes) {
+        return Err(Refusal::BodyTooLarge { limit_bytes });
+    }
+    let mut reader = Reader {
+        limits: &config.limits,
+        budget,
+        permits: None,
+        parts: Vec::new(),
+        bytes: 0,
+    };
+    let rest = reader.read(incoming, declared).await?;
+    let (held, permits) = (reader.parts, reader.permits);
+    let body_bytes = reader.bytes as u64;
+    let received = |skim, body, usage_withheld| Received {
+        skim,
+        usage_withheld,
+        body_bytes,
+        body,
+        permits,
+    };
+    let Some(rest) = rest else {
+        let bytes = joined(held);
+        let skim = skim_whole(parts, api, &bytes);
+        let asked = match config.measure.usage {
+            UsageMode::Ask => usage_ask::ask_usage(&bytes, &skim),
+            UsageMode::AsAsked => None,
+        };
+        let usage_withheld = asked.is_some();
+        return Ok(received(
+            skim,
+            Body::Held(asked.unwrap_or(bytes)),
+            usage_withheld,
+        ));
+    };
+    let first = joined(held.clone());
+    let skim = match multipart_model(parts, api, &first) {
+        Some(skim) => skim,
+        None => skim::skim_prefix(api, &first, declared),
+    };
+    let streamed = Streamed::new(held, rest, limit_bytes, declared);
+    Ok(received(
+        skim,
+        Body::Streamed(Some(Box::new(streamed))),
+        false,
+    ))
+}
+
+fn skim_whole(parts: &Parts, api: Api, bytes: &Bytes) -> Skim {
+    multipart_model(parts, api, bytes).unwrap_or_else(|| skim::skim(api, bytes))
+}
+
+fn multipart_model(parts: &Parts, api: Api, first: &Bytes) -> Option<Skim> {
+    let content_type = parts.headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    if !content_type
+        .trim_start()
+        .to_ascii_lowercase()
+        .starts_with("multipart/")
+    {
+        return None;
+    }
+    Some(Skim {
+        model: multipart::model_field(content_type, first),
+        ..skim::skim(api, b"")
+    })
+}
+
+fn joined(mut parts: Vec<Bytes>) -> Bytes {
+    if parts.len() <= 1 {
+        return parts.pop().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    for part in &parts {
+        whole.extend_from_slice(part);
+    }
+    whole.freeze()
+}
+
+struct Reader<'a> {
+    limits: &'a Limits,
+    budget: &'a Arc<Semaphore>,
+    permits: Option<OwnedSemaphorePermit>,
+    parts: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Reader<'_> {
+    /// Reads to the end, or until more than the hold limit has come; then gives the rest.
+    async fn read(
+        &mut self,
+        mut incoming: Incoming,
+        declared: Option<u64>,
+    ) -> Result<Option<Incoming>, Refusal> {
+        let expected = declared.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.reserve(expected.min(self.limits.hold_bytes)).await?;
+        while let Some(frame) = incoming.frame().await {
+            let frame = frame.map_err(|error| Refusal::BadBody(error.to_string()))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            self.bytes += data.len();
+            self.parts.push(data);
+            if self.bytes as u64 > self.limits.body_bytes {
+                return Err(Refusal::BodyTooLarge {
+                    limit_bytes: self.limits.body_bytes,
+                });
+            }
+            if self.bytes >= self.limits.hold_bytes {
+                let ended = declared.is_some_and(|bytes| self.bytes as u64 == bytes);
+                return Ok((!ended).then_some(incoming));
+            }
+            self.reserve(self.bytes).await?;
+        }
+        Ok(None)
+    }
+
+    /// Counts `bytes` in total against the budget, waiting a bounded time for room.
+    async fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let have = self
+            .permits
+            .as_ref()
+            .map_or(0, OwnedSemaphorePermit::num_permits);
+        let want = bytes.div_ceil(PERMIT_BYTES);
+        if want <= have {
+            return Ok(());
+        }
+        let missing = u32::try_from(want - have).unwrap_or(u32::MAX);
+        let more = tokio::time::timeout(
+            self.limits.buffered_wait,
+            self.budget.clone().acquire_many_owned(missing),
+        )
+        .await
+        .map_err(|_| Refusal::NoMemory)?
+        .map_err(|_| Refusal::NoMemory)?;
+        match &mut self.permits {
+            Some(permits) => permits.merge(more),
+            none => *none = Some(more),
+        }
+        Ok(())
+    }
+}

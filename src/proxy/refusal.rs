@@ -1,0 +1,163 @@
+//! Answers that Evenkeel makes itself, in OpenAI's error shape, each with a stable code.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+
+use crate::measure::outcome::Outcome;
+
+/// Why a request was not answered by an instance.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Refusal {
+    #[error(
+        "{method} {path} is not served here; paths beyond the inference API pass only if server.passthrough lists them"
+    )]
+    UnknownPath { method: String, path: String },
+    #[error("{method} is not allowed on {path}; use {allowed}")]
+    WrongMethod {
+        method: String,
+        path: String,
+        allowed: &'static str,
+    },
+    #[error("Upgrade is not supported; use plain HTTP requests")]
+    Upgrade,
+    #[error("The model `{0}` does not exist.")]
+    UnknownModel(String),
+    #[error("The request names no model; say which one in the field `model`.")]
+    NoModel,
+    #[error(
+        "The response `{0}` is not known here; it may have been forgotten, or made before a restart."
+    )]
+    UnknownResponse(String),
+    #[error(
+        "The request body is larger than the limit of {limit_bytes} bytes (limits.body_bytes)."
+    )]
+    BodyTooLarge { limit_bytes: u64 },
+    #[error("The request body could not be read: {0}")]
+    BadBody(String),
+    #[error(
+        "Too many request bytes are held at the moment (limits.buffered_bytes); try again later."
+    )]
+    NoMemory,
+    #[error("{reason}; try again later.")]
+    Shed {
+        reason: &'static str,
+        code: &'static str,
+        retry_after_s: u32,
+    },
+    #[error("No instance of pool `{pool}` can take the request.")]
+    NoInstance { pool: String },
+    #[error("Instance `{instance}` could not be reached: {error}")]
+    Connect { instance: String, error: String },
+    #[error("Instance `{instance}` closed the connection before it answered: {error}")]
+    NoAnswer { instance: String, error: String },
+    #[error("Instance `{instance}` sent no response head within {limit:?} (timeouts.headers_s).")]
+    HeadTimeout { instance: String, limit: Duration },
+    #[error("No instance answered with its list of models.")]
+    NoModels,
+    #[error("This server is shutting down; try another one.")]
+    Draining,
+}
+
+impl Refusal {
+    /// Status sent to the client.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refusal::UnknownPath { .. }
+            | Refusal::UnknownModel(_)
+            | Refusal::UnknownResponse(_) => StatusCode::NOT_FOUND,
+            Refusal::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::Upgrade => StatusCode::NOT_IMPLEMENTED,
+            Refusal::NoModel | Refusal::BadBody(_) => StatusCode::BAD_REQUEST,
+            Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::Shed { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::NoMemory | Refusal::NoInstance { .. } | Refusal::Draining => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Refusal::Connect { .. } | Refusal::NoAnswer { .. } | Refusal::NoModels => {
+                StatusCode::BAD_GATEWAY
+            }
+            Refusal::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// Stable code: `error.code` in the body, `cause` in the record.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::UnknownPath { .. } => "path_not_served",
+            Refusal::WrongMethod { .. } => "method_not_allowed",
+            Refusal::Upgrade => "upgrade_not_supported",
+            Refusal::UnknownModel(_) => "model_not_found",
+            Refusal::NoModel => "model_missing",
+            Refusal::UnknownResponse(_) => "response_not_found",
+            Refusal::BodyTooLarge { .. } => "body_too_large",
+            Refusal::BadBody(_) => "body_unreadable",
+            Refusal::NoMemory => "buffers_full",
+            Refusal::Shed { code, .. } => code,
+            Refusal::NoInstance { .. } => "no_instance",
+            Refusal::Connect { .. } => "connect_failed",
+            Refusal::NoAnswer { .. } => "upstream_closed",
+            Refusal::HeadTimeout { .. } => "headers_timeout",
+            Refusal::NoModels => "models_unavailable",
+            Refusal::Draining => "draining",
+        }
+    }
+
+    /// How the request is recorded.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Refusal::Shed { .. }
+            | Refusal::NoInstance { .. }
+            | Refusal::NoMemory
+            | Refusal::Draining => Outcome::Shed,
+            Refusal::Connect { .. } | Refusal::NoAnswer { .. } | Refusal::NoModels => {
+                Outcome::EngineError
+            }
+            Refusal::HeadTimeout { .. } => Outcome::Timeout,
+            _ => Outcome::Rejected,
+        }
+    }
+
+    fn retry_after_s(&self) -> Option<u32> {
+        match self {
+            Refusal::Shed { retry_after_s, .. } => Some(*retry_after_s),
+            Refusal::NoMemory | Refusal::NoInstance { .. } | Refusal::Draining => Some(1),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.status() {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The answer, in OpenAI's shape.
+    pub fn response(&self) -> Response<Bytes> {
+        let param = matches!(self, Refusal::UnknownModel(_) | Refusal::NoModel).then_some("model");
+        let body = serde_json::json!({"error": {
+            "message": self.to_string(), "type": self.kind(), "param": param, "code": self.code(),
+        }});
+        let mut response = Response::new(Bytes::from(body.to_string()));
+        *response.status_mut() = self.status();
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Refusal::WrongMethod { allowed, .. } = self {
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        if let Some(seconds) = self.retry_after_s() {
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

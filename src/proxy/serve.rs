@@ -1,0 +1,199 @@
+//! The story of a request, top to bottom: listen has accepted it, `connection` hands it here.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version, header};
+use hyper::body::Incoming;
+
+use super::attempt::{self, Answered};
+use super::client_io::ClientSide;
+use super::core::Core;
+use super::finish::OpenExchange;
+use super::paths::PathKind;
+use super::receive::{self, Received, bounded};
+use super::refusal::Refusal;
+use super::relay::{Relay, Source};
+use super::reply::Reply;
+use super::response_ids::{IdSniffer, Place};
+use super::{headers, models, own, route};
+use crate::measure::clock::{ms_between, now_ns};
+use crate::measure::meter::{Meter, MeterOptions};
+use crate::measure::withhold::UsageFilter;
+use evenkeel_policies::shape::Api;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const INSTANCE: HeaderName = HeaderName::from_static("x-evenkeel-instance");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// From request to reply; everything that can happen to a request is below.
+pub async fn serve(
+    core: Arc<Core>,
+    side: Arc<ClientSide>,
+    request: Request<Incoming>,
+) -> Response<Reply> {
+    let client = (request.version() < Version::HTTP_2).then_some(side);
+    let (mut parts, body) = request.into_parts();
+    let id = keep_or_make_id(&mut parts.headers);
+    let kind = match receive::classify(&core.shared.config, &parts) {
+        Ok(PathKind::Own(own)) => return own_reply(client, own::answer(&core, own)),
+        Ok(PathKind::Models) => {
+            return own_reply(client, models::merged(&core, &parts, None).await);
+        }
+        Ok(PathKind::ModelById(id)) => {
+            return own_reply(client, models::merged(&core, &parts, Some(&id)).await);
+        }
+        kind => kind,
+    };
+    let api = kind.as_ref().map_or(Api::Other, receive::api);
+    let path = bounded(parts.uri.path(), 128);
+    let mut open = OpenExchange::begin(&core, client, id.clone(), path, api);
+    let answered = match kind {
+        Ok(kind) => answer(&core, &mut open, &kind, parts, body).await,
+        Err(refusal) => Err(refusal),
+    };
+    let mut response = match answered {
+        Ok((answered, received)) => relay(&core, open, answered, received),
+        Err(refusal) => refuse(open, &refusal),
+    };
+    if core.shared.config.server.response_headers.request_id {
+        set(response.headers_mut(), REQUEST_ID, &id);
+    }
+    response
+}
+
+/// Receive, route, send: until an instance has answered with a head.
+async fn answer(
+    core: &Core,
+    open: &mut OpenExchange,
+    kind: &PathKind,
+    parts: Parts,
+    body: Incoming,
+) -> Result<(Answered, Received), Refusal> {
+    let (config, api) = (&core.shared.config, open.record.api);
+    let stored = stored_place(core, kind)?;
+    let mut received = receive::receive(config, &core.shared.budget, &parts, api, body).await?;
+    let last_read = open.client().and_then(|client| client.last_read_ns());
+    open.record.stamps.request_last_ns = Some(last_read.unwrap_or_else(now_ns));
+    open.record.request_bytes = received.body_bytes;
+    let route = route::route(core, open, api, &parts.headers, &received, stored)?;
+    let answered = attempt::answer(core, open, &route, &parts, &mut received).await?;
+    received.release();
+    open.answering(route.pool_index);
+    Ok((answered, received))
+}
+
+fn stored_place(core: &Core, kind: &PathKind) -> Result<Option<Place>, Refusal> {
+    let PathKind::ResponseById(id) = kind else {
+        return Ok(None);
+    };
+    match core.shared.response_ids.place(id) {
+        Some(place) => Ok(Some(place)),
+        None => Err(Refusal::UnknownResponse(bounded(id, 128))),
+    }
+}
+
+/// The head goes to the client now; its body follows as it comes.
+fn relay(
+    core: &Core,
+    mut open: OpenExchange,
+    answered: Answered,
+    received: Received,
+) -> Response<Reply> {
+    let config = &core.shared.config;
+    let (mut head, body) = answered.response.into_parts();
+    let api = open.record.api;
+    open.record.status = Some(head.status.as_u16());
+    let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+    open.meter = Some(Meter::new(
+        api,
+        head.status.as_u16(),
+        value(header::CONTENT_TYPE),
+        value(header::CONTENT_ENCODING),
+        &MeterOptions {
+            scan_cap_bytes: config.measure.scan_cap_bytes,
+            keep_chunks: core.shared.records.is_some(),
+            chunk_cap_bytes: config.measure.chunks_cap_bytes,
+        },
+    ));
+    let filter = received.usage_withheld.then(UsageFilter::new);
+    head.version = Version::HTTP_11;
+    headers::strip_hop_by_hop(&mut head.headers);
+    if filter.is_some() {
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
+    added_headers(core, &open, &mut head.headers);
+    let place = open.place();
+    let ids = (api == Api::Responses)
+        .then(|| place.map(|place| IdSniffer::new(core.shared.response_ids.clone(), place)));
+    let source = Source {
+        body,
+        connection: answered.connection,
+        pool: answered.pool,
+        request: answered.request,
+        filter,
+        ids: ids.flatten(),
+        limits: config.timeouts.clone(),
+    };
+    Response::from_parts(head, Reply::relay(Relay::new(open, source)))
+}
+
+fn added_headers(core: &Core, open: &OpenExchange, headers: &mut HeaderMap) {
+    let added = core.shared.config.server.response_headers;
+    if let (true, Some(instance)) = (added.instance, &open.record.instance) {
+        set(headers, INSTANCE, instance);
+    }
+    let stamps = &open.record.stamps;
+    if let (true, Some(last), Some(chosen), Some(head)) = (
+        added.server_timing,
+        stamps.request_last_ns,
+        stamps.chosen_ns,
+        stamps.head_ns,
+    ) {
+        let queue = stamps.queue_ns as f64 / 1e6;
+        let (route, engine) = (ms_between(last, chosen) - queue, ms_between(chosen, head));
+        let timing =
+            format!("route;dur={route:.3}, queue;dur={queue:.3}, upstream_head;dur={engine:.3}");
+        headers.append(
+            SERVER_TIMING,
+            HeaderValue::from_str(&timing).unwrap_or(HeaderValue::from_static("")),
+        );
+    }
+}
+
+fn refuse(mut open: OpenExchange, refusal: &Refusal) -> Response<Reply> {
+    open.refused(refusal);
+    let client = open.client().cloned();
+    let response = refusal.response().map(Reply::own);
+    match client {
+        Some(client) => client.end_at_flush(Some(open)),
+        None => drop(open),
+    }
+    response
+}
+
+fn own_reply(client: Option<Arc<ClientSide>>, response: Response<Bytes>) -> Response<Reply> {
+    if let Some(client) = client {
+        client.end_at_flush(None);
+    }
+    response.map(Reply::own)
+}
+
+/// Keeps the client's `x-request-id` if it can be a header and a log field, else makes one.
+fn keep_or_make_id(headers: &mut HeaderMap) -> String {
+    let kept = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    if let Some(id) = kept.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX) {
+        return id.to_owned();
+    }
+    let id = format!("{:032x}", rand::random::<u128>());
+    set(headers, REQUEST_ID, &id);
+    id
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

@@ -219,14 +219,16 @@ impl Client {
         let mut meter = Meter::new(
             Api::Chat,
             head.status,
-            Some(head.content_type.as_str()),
-            head.content_encoding.as_deref(),
+            Some(head.content_type.as_bytes()),
+            head.content_encoding.as_deref().map(str::as_bytes),
             &self.meter_options,
         );
         let mut body = Body::new(head.framing);
         let clean = loop {
-            body.read(&buffer, |bytes| meter.read(bytes, at_ns))
-                .map_err(|_| Failure::BadResponse)?;
+            body.read(&buffer, |bytes| {
+                meter.read(bytes, at_ns);
+            })
+            .map_err(|_| Failure::BadResponse)?;
             sample.end_ns = at_ns;
             if body.is_done() {
                 break true;
@@ -241,7 +243,7 @@ impl Client {
             }
         };
         meter.end(clean, at_ns);
-        Ok((meter.finish(), clean && head.keep_alive && body.is_done()))
+        Ok((meter.finish().0, clean && head.keep_alive && body.is_done()))
     }
 }
 

@@ -1,10 +1,10 @@
 //! The load generator: what to send (arrivals, workload), and sending it on time (client, runner).
 
 pub mod arrivals;
-//pub mod client;
+pub mod client;
 pub mod http1;
 pub mod request;
-//pub mod runner;
+pub mod runner;
 pub mod sample;
 pub mod workload;
 

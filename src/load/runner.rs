@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -115,10 +115,9 @@ async fn send_all(spec: RunSpec, progress: &Arc<RunProgress>) -> Result<RunResul
     let mut tasks = JoinSet::new();
     let mut samples = Vec::with_capacity(spec.plan.len());
     let mut held_back = 0;
-    // The two clocks are read together: timers run on one, stamps on the other.
-    let (started, started_ns) = (Instant::now(), now_ns());
+    let started_ns = now_ns();
     for request in spec.plan.iter().copied() {
-        tokio::time::sleep_until((started + Duration::from_nanos(request.at_ns)).into()).await;
+        until(started_ns + request.at_ns).await;
         if progress.stop.load(Relaxed) {
             break;
         }
@@ -153,6 +152,16 @@ async fn send_all(spec: RunSpec, progress: &Arc<RunProgress>) -> Result<RunResul
     })
 }
 
+/// Waits for a time on the clock that stamps are taken from; the timer's own clock may run a little
+/// differently, so what is left is computed anew for every wait.
+async fn until(due_ns: Ns) {
+    let mut now = now_ns();
+    while now < due_ns {
+        tokio::time::sleep(Duration::from_nanos(due_ns - now)).await;
+        now = now_ns();
+    }
+}
+
 async fn send_one(
     client: &Client,
     form: &RequestForm,
@@ -179,3 +188,7 @@ fn send_lag(samples: &[Sample], held_back: u64) -> Option<SendLag> {
         held_back,
     })
 }
+
+#[cfg(test)]
+#[path = "runner_tests.rs"]
+mod tests;

@@ -35,6 +35,14 @@ pub fn span_of(document: &Spanned<DeTable<'_>>, path: &[Step<'_>]) -> Range<usiz
     value.span()
 }
 
+/// The steps of a key as people write it, `lanes[0].reserve`.
+pub fn steps(key: &str) -> Vec<Step<'_>> {
+    let words = key.split(['.', '[', ']']).filter(|word| !word.is_empty());
+    words
+        .map(|word| word.parse().map_or(Step::Key(word), Step::Index))
+        .collect()
+}
+
 type Entry<'t, 'i> = (
     &'t Spanned<std::borrow::Cow<'i, str>>,
     &'t Spanned<DeValue<'i>>,

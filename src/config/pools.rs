@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::check::{Checker, Seen};
 use super::checked::*;
-use super::place::Step;
 use super::place::Step::{Index, Key};
+use super::place::{Step, steps};
 use super::{raw, url};
 
 /// Names that metrics and reports use for something else.
@@ -54,6 +54,11 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
             "not a share",
             help.to_owned(),
         );
+    }
+    if let Err(error) = pool.policy.validate() {
+        let place = [&at[..], &[Key("policy")], &steps(&error.key)].concat();
+        let message = format!("`{path}.policy.{}` {}", error.key, error.message);
+        checker.fault(&place, message, "cannot be used", None);
     }
     if pool.instances.is_empty() {
         let help = "add `[[pools.instances]]` with `url = \"http://HOST:PORT\"`".to_owned();

@@ -54,7 +54,7 @@ fn every_example_is_right() {
             read += 1;
         }
     }
-    assert!(read >= 4, "only {read} examples");
+    assert!(read >= 5, "only {read} examples");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn the_smallest_file_has_sound_defaults() {
     assert_eq!(config.source, MINIMAL);
 }
 
-/// Keys of a schema, `pools.instances.url` and the like. What is inside `policy` is the policies'.
+/// Keys of a schema, `pools.instances.url` and the like.
 fn keys(schema: &Json, root: &Json, path: &str, into: &mut BTreeSet<String>) {
     if let Some(name) = schema["$ref"].as_str() {
         return keys(
@@ -102,9 +102,7 @@ fn keys(schema: &Json, root: &Json, path: &str, into: &mut BTreeSet<String>) {
         } else {
             format!("{path}.{name}")
         };
-        if path != "pools.policy" {
-            keys(inner, root, &path, into);
-        }
+        keys(inner, root, &path, into);
         into.insert(path);
     }
 }
@@ -358,6 +356,14 @@ fn a_pool_without_policy_or_instances_is_refused() {
       |
       = help: add `[[pools.instances]]` with `url = "http://HOST:PORT"`
     "#);
+}
+
+#[test]
+fn lanes_are_judged_by_their_own_rules() {
+    let lanes = "kind = \"lanes\", lanes = [{ name = \"short\", max_tokens = 9, reserve = 1.5 }, { name = \"long\" }]";
+    assert_snapshot!(wrong(&with("").replace("kind = \"random\"", lanes)), @"");
+    let slip = lanes.replace("reserve", "reserved");
+    assert_snapshot!(wrong(&with("").replace("kind = \"random\"", &slip)), @"");
 }
 
 #[test]

@@ -224,8 +224,6 @@ pub struct Pool {
     pub policy: PolicyConfig,
     /// the instances; at least one
     pub instances: Vec<Instance>,
-    /// reading of the engines' own gauges; `None` reads none
-    pub metrics_scrape: Option<MetricsScrape>,
     /// whether requests for models that no pool names come here
     pub default: bool,
 }
@@ -237,15 +235,6 @@ pub struct Model {
     pub name: String,
     /// further names that lead to the same place (adapters too)
     pub aliases: Vec<String>,
-}
-
-/// Reading of an engine's own gauges.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetricsScrape {
-    /// path on the instance
-    pub path: String,
-    /// time between two readings
-    pub every: Duration,
 }
 
 /// One inference server.

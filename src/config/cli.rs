@@ -11,17 +11,23 @@ use super::{load, schema, summary};
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
     /// Configuration file to check
-    #[arg(value_name = "FILE", required_unless_present_any = ["schema"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["schema", "record_schema"])]
     file: Option<PathBuf>,
     /// Print the JSON schema of the configuration file, for editors
     #[arg(long)]
     schema: bool,
+    /// Print the JSON schema of a record, one line of records-*.jsonl
+    #[arg(long)]
+    record_schema: bool,
 }
 
 /// Check a file and print what it will serve; exit code 2 if it is wrong.
 pub fn run(args: &CheckArgs) -> ExitCode {
     if args.schema {
         say(&format!("{:#}\n", schema()));
+    }
+    if args.record_schema {
+        say(&format!("{:#}\n", crate::measure::record::record_schema()));
     }
     let Some(file) = &args.file else {
         return ExitCode::SUCCESS;

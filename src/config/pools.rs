@@ -75,14 +75,6 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
     for (number, instance) in pool.instances.into_iter().enumerate() {
         instances.extend(check_instance(checker, instance, index, number, &mut seen));
     }
-    let metrics_scrape = pool.metrics_scrape.map(|scrape| MetricsScrape {
-        every: checker.seconds_at(
-            &[&at[..], &[Key("metrics_scrape"), Key("every_s")]].concat(),
-            &format!("{path}.metrics_scrape.every_s"),
-            scrape.every_s,
-        ),
-        path: scrape.path,
-    });
     let models: Vec<Model> = pool.models.into_iter().map(model).collect();
     Pool {
         name: Arc::from(pool.name),
@@ -90,7 +82,6 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
         models,
         policy: pool.policy,
         instances,
-        metrics_scrape,
     }
 }
 

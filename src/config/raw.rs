@@ -304,8 +304,6 @@ pub struct Pool {
     pub share: Option<f64>,
     /// the inference servers
     pub instances: Vec<Instance>,
-    /// reading of the engines' own gauges; absent: not read
-    pub metrics_scrape: Option<MetricsScrape>,
 }
 
 /// A model: its name, or its name with aliases.
@@ -347,23 +345,4 @@ pub struct Instance {
 
 fn one() -> f64 {
     1.0
-}
-
-/// Reading of the engines' own gauges.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct MetricsScrape {
-    /// path on the instance
-    pub path: String,
-    /// seconds between two readings
-    pub every_s: f64,
-}
-
-impl Default for MetricsScrape {
-    fn default() -> Self {
-        MetricsScrape {
-            path: "/metrics".into(),
-            every_s: 1.0,
-        }
-    }
 }

@@ -331,7 +331,7 @@ fn an_unknown_policy_is_told_the_known_ones() {
     5 | policy = { kind = "round-robin" }
       |                   ^^^^^^^^^^^^^ not one of the allowed values
       |
-      = help: did you mean "round_robin"? allowed: `round_robin`, `random`, `least_requests`, `least_outstanding_tokens`
+      = help: did you mean "round_robin"? allowed: `random`, `round_robin`, `least_requests`, `least_outstanding_tokens`, `lanes`
     "#);
 }
 
@@ -345,7 +345,7 @@ fn a_pool_without_policy_or_instances_is_refused() {
     4 | policy = {}
       |          ^^ needs `kind`
       |
-      = help: kind is one of `round_robin`, `random`, `least_requests`, `least_outstanding_tokens`
+      = help: kind is one of `random`, `round_robin`, `least_requests`, `least_outstanding_tokens`, `lanes`
     "#);
     assert_snapshot!(wrong(&text.replace("{}", "{ kind = \"random\" }")), @r#"
     error: pool "a" has no instances
@@ -361,9 +361,23 @@ fn a_pool_without_policy_or_instances_is_refused() {
 #[test]
 fn lanes_are_judged_by_their_own_rules() {
     let lanes = "kind = \"lanes\", lanes = [{ name = \"short\", max_tokens = 9, reserve = 1.5 }, { name = \"long\" }]";
-    assert_snapshot!(wrong(&with("").replace("kind = \"random\"", lanes)), @"");
+    assert_snapshot!(wrong(&with("").replace("kind = \"random\"", lanes)), @r#"
+    error: `pools[0].policy.lanes[0].reserve` is 1.5; give a share from 0 to below 1, as 0.25
+     --> test.toml:5:81
+      |
+    5 | policy = { kind = "lanes", lanes = [{ name = "short", max_tokens = 9, reserve = 1.5 }, { name = "long" }] }
+      |                                                                                 ^^^ cannot be used
+    "#);
     let slip = lanes.replace("reserve", "reserved");
-    assert_snapshot!(wrong(&with("").replace("kind = \"random\"", &slip)), @"");
+    assert_snapshot!(wrong(&with("").replace("kind = \"random\"", &slip)), @r#"
+    error: unknown key `reserved` in `pools[0].policy.lanes[0]`
+     --> test.toml:5:71
+      |
+    5 | policy = { kind = "lanes", lanes = [{ name = "short", max_tokens = 9, reserved = 1.5 }, { name = "long" }] }
+      |                                                                       ^^^^^^^^ not known here
+      |
+      = help: did you mean `reserve`?
+    "#);
 }
 
 #[test]

@@ -17,6 +17,10 @@ pub struct ServeArgs {
 /// Serves until SIGTERM or SIGINT, then drains.
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = crate::config::load(&args.config)?;
+    crate::log::set_level(&config.log.level);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     raise_descriptor_limit();
     let running = Server::start(config)?;
     running

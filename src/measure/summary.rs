@@ -197,3 +197,36 @@ pub struct Exchange {
     /// the chunk log, where kept
     pub chunks: Option<super::chunk_log::ChunkLog>,
 }
+
+impl Default for Exchange {
+    /// Nothing known yet: dropped like this, the client left.
+    fn default() -> Self {
+        Self {
+            request_id: String::new(),
+            wall_ns: 0,
+            pool: None,
+            instance: None,
+            arm: None,
+            lane: None,
+            policy: None,
+            model: None,
+            path: String::new(),
+            api: Api::Other,
+            shape: None,
+            status: None,
+            outcome: Outcome::ClientCancelled,
+            cause: None,
+            attempts: 0,
+            outstanding_requests: None,
+            outstanding_tokens: None,
+            mean_batch: None,
+            output_tokens_est: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            stamp: "socket",
+            stamps: Stamps::default(),
+            answer: None,
+            chunks: None,
+        }
+    }
+}

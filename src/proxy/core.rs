@@ -38,12 +38,12 @@ pub struct Shared {
 
 impl Shared {
     /// Hands an ended exchange to the writers; never blocks.
-    pub fn submit(&self, exchange: &Exchange) {
+    pub fn submit(&self, exchange: &mut Exchange) {
         if let Some(log) = &self.access_log {
             log.submit(exchange);
         }
         if let Some(records) = &self.records {
-            records.submit(exchange.clone());
+            records.submit(std::mem::take(exchange));
         }
     }
 }

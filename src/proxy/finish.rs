@@ -63,32 +63,14 @@ impl OpenExchange {
         let record = Exchange {
             request_id,
             wall_ns: wall_ns().saturating_sub(now.saturating_sub(first)),
-            pool: None,
-            instance: None,
-            arm: None,
-            lane: None,
-            policy: None,
-            model: None,
             path,
             api,
-            shape: None,
-            status: None,
-            outcome: Outcome::ClientCancelled,
-            cause: None,
-            attempts: 0,
-            outstanding_requests: None,
-            outstanding_tokens: None,
-            mean_batch: None,
-            output_tokens_est: None,
-            request_bytes: 0,
-            response_bytes: 0,
             stamp: if client.is_some() { "socket" } else { "stream" },
             stamps: Stamps {
                 request_first_ns: Some(first),
                 ..Stamps::default()
             },
-            answer: None,
-            chunks: None,
+            ..Exchange::default()
         };
         Self {
             core: core.clone(),
@@ -271,6 +253,6 @@ impl Drop for OpenExchange {
         self.record.stamps.client_blocked_ns = self.blocked_ns();
         let figures = Figures::of(&self.record);
         self.core.recorder.record(&self.record, &figures, now_ns());
-        self.core.shared.submit(&self.record);
+        self.core.shared.submit(&mut self.record);
     }
 }

@@ -18,6 +18,7 @@ use super::relay::{Relay, Source};
 use super::reply::Reply;
 use super::response_ids::{IdSniffer, Place};
 use super::{headers, models, own, route};
+use crate::config::checked::{ChunkSink, Config};
 use crate::measure::clock::{ms_between, now_ns};
 use crate::measure::meter::{Meter, MeterOptions};
 use crate::measure::withhold::UsageFilter;
@@ -26,6 +27,8 @@ use evenkeel_policies::shape::Api;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const INSTANCE: HeaderName = HeaderName::from_static("x-evenkeel-instance");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// About a thousand chunks.
+const UNWRITTEN_CHUNKS_BYTES: usize = 4096;
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// From request to reply; everything that can happen to a request is below.
@@ -51,7 +54,8 @@ pub async fn serve(
     let path = bounded(parts.uri.path(), 128);
     let mut open = OpenExchange::begin(&core, client, id.clone(), path, api);
     let answered = match kind {
-        Ok(kind) => answer(&core, &mut open, &kind, parts, body).await,
+        // boxed, so that a stream that lasts does not keep the room that getting its head took
+        Ok(kind) => Box::pin(answer(&core, &mut open, &kind, parts, body)).await,
         Err(refusal) => Err(refusal),
     };
     let mut response = match answered {
@@ -114,8 +118,8 @@ fn relay(
         value(header::CONTENT_ENCODING),
         &MeterOptions {
             scan_cap_bytes: config.measure.scan_cap_bytes,
-            keep_chunks: core.shared.records.is_some(),
-            chunk_cap_bytes: config.measure.chunks_cap_bytes,
+            keep_chunks: true,
+            chunk_cap_bytes: chunk_cap_bytes(config),
         },
     ));
     let filter = received.usage_withheld.then(UsageFilter::new);
@@ -138,6 +142,20 @@ fn relay(
         limits: config.timeouts.clone(),
     };
     Response::from_parts(head, Reply::relay(Relay::new(open, source)))
+}
+
+/// A log that is written out may grow to its limit; else it only feeds the chunk-gap histogram.
+fn chunk_cap_bytes(config: &Config) -> usize {
+    let written = config
+        .records
+        .as_ref()
+        .is_some_and(|records| records.chunks != ChunkSink::None);
+    let cap = config.measure.chunks_cap_bytes;
+    if written {
+        cap
+    } else {
+        cap.min(UNWRITTEN_CHUNKS_BYTES)
+    }
 }
 
 fn added_headers(core: &Core, open: &OpenExchange, headers: &mut HeaderMap) {

@@ -1,6 +1,7 @@
 //! The admin listener: metrics, readiness, and the state of the fleet as JSON. Reads only.
 
 pub mod fleet;
+pub mod metrics;
 pub mod stats;
 
 use std::convert::Infallible;
@@ -34,8 +35,8 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let shared = shared.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = answer(&shared, request.method(), request.uri().path());
-                async move { Ok::<_, Infallible>(response.map(Full::new)) }
+                let shared = shared.clone();
+                async move { Ok::<_, Infallible>(answer_apart(shared, request).await.map(Full::new)) }
             });
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -46,6 +47,17 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             }
         });
     }
+}
+
+/// Merging a large fleet's figures takes milliseconds: not on the thread that accepts clients.
+async fn answer_apart(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bytes> {
+    let answered = tokio::task::spawn_blocking(move || {
+        answer(&shared, request.method(), request.uri().path())
+    });
+    answered.await.unwrap_or_else(|panicked| {
+        let message = error(&panicked.to_string());
+        reply(StatusCode::INTERNAL_SERVER_ERROR, JSON, message)
+    })
 }
 
 fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
@@ -72,9 +84,23 @@ fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
     match path {
         "/live" | "/livez" => reply(StatusCode::OK, JSON, r#"{"live":true}"#.into()),
         "/ready" | "/readyz" => ready(shared),
-        "/metrics" => reply(StatusCode::OK, TEXT, String::new()),
+        "/metrics" => metrics(shared),
         "/api/fleet" => reply(StatusCode::OK, JSON, fleet::json(shared).to_string()),
         _ => reply(StatusCode::OK, JSON, stats::json(shared).to_string()),
+    }
+}
+
+fn metrics(shared: &Shared) -> Response<Bytes> {
+    match metrics::text(shared) {
+        Ok(text) => reply(StatusCode::OK, TEXT, text),
+        Err(error) => {
+            tracing::error!(%error, "the metrics cannot be written as text");
+            reply(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                JSON,
+                self::error(&error.to_string()),
+            )
+        }
     }
 }
 
@@ -114,3 +140,6 @@ fn reply(status: StatusCode, content_type: &'static str, body: String) -> Respon
         .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
+
+#[cfg(test)]
+mod tests;

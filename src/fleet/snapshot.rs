@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_policies::load::InstanceState;
+use evenkeel_policies::scheduler::Counters;
 
+use super::Fleet;
 use super::pool::Pool;
 
 /// One instance at one moment.
@@ -39,6 +41,45 @@ pub struct PoolSnapshot {
     pub queued: usize,
     /// decisions a policy could not make by its own rule
     pub fallbacks: u64,
+    /// what the scheduler counted
+    pub counters: Counters,
+}
+
+impl PoolSnapshot {
+    /// Requests refused, by reason.
+    pub fn sheds(&self) -> [(&'static str, u64); 4] {
+        [
+            ("queue_full", self.counters.shed_queue_full),
+            ("queue_bytes", self.counters.shed_queue_bytes),
+            ("queue_wait", self.counters.shed_queue_wait),
+            ("no_instance", self.counters.shed_no_instance),
+        ]
+    }
+}
+
+/// All pools, each at one moment.
+#[derive(Debug, Clone)]
+pub struct FleetSnapshot {
+    /// pools
+    pub pools: Vec<PoolSnapshot>,
+}
+
+impl FleetSnapshot {
+    /// All instances with their pools.
+    pub fn instances(&self) -> impl Iterator<Item = (&PoolSnapshot, &InstanceSnapshot)> {
+        self.pools
+            .iter()
+            .flat_map(move |pool| pool.instances.iter().map(move |instance| (pool, instance)))
+    }
+}
+
+impl Fleet {
+    /// Every pool's state now.
+    pub fn snapshot(&self) -> FleetSnapshot {
+        FleetSnapshot {
+            pools: self.pools.iter().map(|pool| pool.snapshot()).collect(),
+        }
+    }
 }
 
 impl Pool {
@@ -64,6 +105,7 @@ impl Pool {
             instances: instances.collect(),
             queued: scheduler.queue_len(),
             fallbacks: scheduler.fallbacks(),
+            counters: *scheduler.counters(),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod gzip;
 pub mod histograms;
 pub mod meter;
 pub mod outcome;
+pub mod prometheus;
 pub mod record;
 pub mod speed;
 pub mod sse;

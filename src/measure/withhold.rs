@@ -63,7 +63,9 @@ fn unit_end(bytes: &[u8]) -> Option<usize> {
 
 /// True for the event to withhold: usage, an empty list of choices, no error.
 fn is_usage_only(event: &[u8]) -> bool {
-    if memmem::find(event, b"usage").is_none() {
+    // a quote inside a string is escaped, so these bytes are a key with a choice
+    let has_choice = memmem::find(event, b"\"choices\":[{").is_some();
+    if has_choice || memmem::find(event, b"usage").is_none() {
         return false;
     }
     let mut found = false;

@@ -173,6 +173,10 @@ fn upstream_request(
     *request.uri_mut() = upstream_uri(instance, &parts.uri)?;
     *request.headers_mut() = headers::for_upstream(parts.headers.clone());
     let headers = request.headers_mut();
+    if received.usage_withheld {
+        // an event cannot be withheld from a compressed stream
+        headers.remove(header::ACCEPT_ENCODING);
+    }
     if received.is_held() && headers.contains_key(header::CONTENT_LENGTH) {
         // hyper writes the length of what is held; the client's figure may count other bytes
         headers.remove(header::CONTENT_LENGTH);

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use evenkeel_policies::ConfigError;
 use evenkeel_policies::scheduler::{
-    Action, Arrival, Grant, InstanceId, LeaseId, Observation, Scheduler, ShedReason, Ticket,
+    Action, Arrival, EventLog, Grant, InstanceId, LeaseId, Observation, Scheduler, ShedReason,
+    Ticket,
 };
 use evenkeel_policies::shape::RequestShape;
 use parking_lot::Mutex;
@@ -120,6 +121,16 @@ impl Pool {
                 actions,
             }),
         })
+    }
+
+    /// Records the scheduler's calls and decisions from now on, so that a run can be replayed.
+    pub fn record_events(&self) {
+        self.inner.lock().scheduler.record_events(true);
+    }
+
+    /// What was recorded since the last call.
+    pub fn take_events(&self) -> Option<EventLog> {
+        self.inner.lock().scheduler.take_events()
     }
 
     /// Chooses an instance, waiting in the lane's queue if it must. Dropping the future leaves the queue.

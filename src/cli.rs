@@ -25,6 +25,8 @@ enum Command {
     Serve(evenkeel::proxy::cli::ServeArgs),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),
+    /// See it work: simulated engines, one of them slow, under three policies in turn
+    Demo(evenkeel::demo::options::DemoArgs),
     /// Check a configuration file and print what it will serve
     Check(evenkeel::config::cli::CheckArgs),
 }
@@ -35,6 +37,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Demo(args) => Ok(evenkeel::demo::cli::run(&args).map(|()| ExitCode::SUCCESS)?),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),
         }
     }

@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod fleet;
 pub mod load;
@@ -10,3 +11,4 @@ pub mod log;
 pub mod measure;
 pub mod proxy;
 pub mod report;
+pub mod simulate;

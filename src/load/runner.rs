@@ -102,6 +102,11 @@ impl Run {
         Ok(Run { progress, thread })
     }
 
+    /// Whether the last answer has come.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits for the last answer.
     pub fn join(self) -> Result<RunResult, LoadError> {
         self.thread.join().map_err(|_| LoadError::Panicked)?

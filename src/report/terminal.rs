@@ -1,9 +1,13 @@
 //! Tables for a terminal: at most 100 columns, units in the headers, "-" where nothing was measured.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// Widest line of a table, in columns of the terminal.
 pub const WIDTH_COLUMNS: u16 = 100;
+
+/// One line under the headers; rows are kept apart by their order alone.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// What stands where a figure was not measured.
 pub const MISSING: &str = "-";
@@ -31,11 +35,16 @@ impl TextTable {
         self.rows.push(cells);
     }
 
+    /// Adds a line that keeps groups of rows apart.
+    pub fn gap(&mut self) {
+        self.rows.push(vec![String::new(); self.headers.len()]);
+    }
+
     /// The lines of the table.
     pub fn render(&self) -> String {
         let mut table = Table::new();
         table
-            .load_style(presets::UTF8_HORIZONTAL_ONLY)
+            .load_style(STYLE)
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(WIDTH_COLUMNS)
             .set_header(self.headers.iter().enumerate().map(cell));

@@ -1,0 +1,112 @@
+"""Evenkeel under test: starting it in front of engines, and reading its records and its admin API."""
+
+import http.client
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from processes import Group, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def binary():
+    """The program under test: `EVENKEEL_BIN`, or what `cargo build` makes."""
+    path = Path(os.environ.get("EVENKEEL_BIN", ROOT / "target/debug/evenkeel"))
+    assert path.is_file(), f"{path} is missing; build it with: cargo build --bin evenkeel"
+    return path
+
+
+def address(text):
+    host, port = text.rsplit(":", 1)
+    return host, int(port)
+
+
+class Proxy:
+    """`evenkeel serve` on ports that the kernel chose, in front of the given engines."""
+
+    def __init__(self, name, engines, folder, policy="round_robin", pool=""):
+        self.folder = Path(folder) / name
+        self.records_dir = self.folder / "records"
+        self.folder.mkdir(parents=True)
+        config = self.folder / "evenkeel.toml"
+        config.write_text(self.config(engines, policy, pool))
+        self.group = Group([binary(), "serve", "--config", config], self.folder / "output.log")
+        found = wait_until(self.listening, 20, "evenkeel prints the addresses it listens on")
+        self.server, self.admin = address(found[1]), address(found[2])
+        self.url = f"http://{found[1]}"
+
+    def config(self, engines, policy, pool):
+        lines = [
+            "[server]",
+            'listen = "127.0.0.1:0"',
+            "[admin]",
+            'listen = "127.0.0.1:0"',
+            "[records]",
+            f"dir = {json.dumps(str(self.records_dir))}",
+            "[[pools]]",
+            'name = "tiny"',
+            f'policy = {{ kind = "{policy}" }}',
+            pool,
+        ]
+        for engine in engines:
+            lines += ["[[pools.instances]]", f'name = "{engine.name}"', f'url = "{engine.url}"']
+        return "\n".join(lines) + "\n"
+
+    def listening(self):
+        assert self.group.running(), f"evenkeel ended at start:\n{self.group.tail()}"
+        text = self.group.log.read_text(errors="replace")
+        return re.search(r"^listening server=(\S+) admin=(\S+)$", text, re.MULTILINE)
+
+    def get_admin(self, path):
+        """Status and body text of one GET on the admin listener."""
+        connection = http.client.HTTPConnection(*self.admin, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def instances(self):
+        """The instances of the live table, by name."""
+        status, text = self.get_admin("/api/fleet")
+        assert status == 200, text
+        return {one["name"]: one for pool in json.loads(text)["pools"] for one in pool["instances"]}
+
+    def outstanding(self):
+        """Outstanding requests and tokens of each instance."""
+        return {
+            name: (one["outstanding_requests"], one["outstanding_tokens"]) for name, one in self.instances().items()
+        }
+
+    def records(self):
+        """All complete record lines written so far, by request id."""
+        found = {}
+        for path in sorted(self.records_dir.rglob("records-*.jsonl")):
+            for line in path.read_bytes().split(b"\n")[:-1]:
+                record = json.loads(line)
+                assert record["request_id"] not in found, f"two records for {record['request_id']}"
+                found[record["request_id"]] = record
+        return found
+
+    def records_of(self, ids, patience_s=10):
+        """The records of these requests, in order; waits for the writer."""
+        ids = list(ids)
+
+        def all_there():
+            found = self.records()
+            return found if all(one in found for one in ids) else None
+
+        found = wait_until(all_there, patience_s, f"records of {len(ids)} requests in {self.records_dir}", every_s=0.1)
+        return [found[one] for one in ids]
+
+    def record(self, request_id):
+        return self.records_of([request_id])[0]
+
+    def stop(self):
+        if self.group.running():
+            self.group.process.send_signal(signal.SIGTERM)
+        self.group.stop()

@@ -39,6 +39,9 @@ mod queue;
 pub mod random;
 pub mod round_robin;
 pub mod scheduler;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod scheduler_properties;
 pub mod shape;
 pub mod view;
 

@@ -280,14 +280,45 @@ fn without_slots_nothing_is_refused() {
 
 #[test]
 fn short_requests_keep_away_from_long_prefill() {
-    let mut scheduler = pool(4, "");
-    let long_at = sent(arrive(&mut scheduler, 0, &long())).instance;
+    // an inner policy blind to load: only the lane can keep them away
+    let mut scheduler = pool(4, "inner = \"random\"");
+    let first = sent(arrive(&mut scheduler, 0, &long()));
     for ticket in 1..40 {
-        assert_ne!(
-            sent(arrive(&mut scheduler, ticket, &short())).instance,
-            long_at
-        );
+        let grant = sent(arrive(&mut scheduler, ticket, &short()));
+        assert_ne!(grant.instance, first.instance);
+        finish(&mut scheduler, &grant);
     }
+    scheduler.first_output(0, first.lease);
+    let back = (40..140).any(|ticket| {
+        let grant = sent(arrive(&mut scheduler, ticket, &short()));
+        finish(&mut scheduler, &grant);
+        grant.instance == first.instance
+    });
+    assert!(
+        back,
+        "once the prompt is prefilled the instance is as good as any"
+    );
+}
+
+#[test]
+fn prefill_ahead_weighs_more_than_as_many_output_tokens_left() {
+    let mut scheduler = pool(2, "");
+    let answering = sent(arrive(
+        &mut scheduler,
+        0,
+        &RequestShape {
+            predicted_output_tokens: 5000,
+            ..shape(100)
+        },
+    ));
+    scheduler.first_output(0, answering.lease);
+    let reading = sent(arrive(&mut scheduler, 1, &shape(3000)));
+    assert_ne!(reading.instance, answering.instance);
+    // 5000 tokens left to answer against 3100 outstanding, yet the first token comes sooner there
+    assert_eq!(
+        sent(arrive(&mut scheduler, 2, &short())).instance,
+        answering.instance
+    );
 }
 
 #[test]

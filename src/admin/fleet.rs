@@ -1,6 +1,7 @@
 //! `/api/fleet`: pools and instances now, with what their users wait for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_policies::load::InstanceState;
 use serde_json::{Map, Value, json};
@@ -9,6 +10,7 @@ use crate::fleet::snapshot::{InstanceSnapshot, PoolSnapshot};
 use crate::measure::clock::now_ns;
 use crate::measure::histograms::{Cut, SeriesKey, SeriesQuantiles, Totals};
 use crate::measure::outcome::Outcome;
+use crate::measure::skew;
 use crate::measure::windows::Window;
 use crate::proxy::core::Shared;
 
@@ -43,7 +45,7 @@ impl Figures {
             .collect();
         Self {
             windows,
-            totals: shared.registry.totals(),
+            totals: with_wholes(shared.registry.totals()),
         }
     }
 
@@ -77,6 +79,25 @@ impl Figures {
         Value::Object(counts.filter(|(_, count)| *count != json!(0)).collect())
     }
 
+    /// Each instance's part of the pool's ended requests and of their tokens, estimates included.
+    fn shares(&self, pool: &PoolSnapshot) -> Vec<Shares> {
+        let totals = pool.instances.iter().map(|instance| {
+            let totals = self.totals.get(&instance_key(pool, instance));
+            let tokens = |totals: &Totals| {
+                (totals.prompt_tokens + totals.output_tokens) as f64 + totals.output_tokens_est
+            };
+            let requests = totals.map_or(0.0, |totals| totals.requests() as f64);
+            (requests, totals.map_or(0.0, tokens))
+        });
+        let (requests, tokens): (Vec<f64>, Vec<f64>) = totals.unzip();
+        let shares = skew::shares(&requests)
+            .into_iter()
+            .zip(skew::shares(&tokens));
+        shares
+            .map(|(requests, tokens)| Shares { requests, tokens })
+            .collect()
+    }
+
     fn tokens(&self, key: &SeriesKey) -> Value {
         let Some(totals) = self.totals.get(key) else {
             return json!({});
@@ -88,6 +109,39 @@ impl Figures {
             "requests_with_usage": totals.with_usage,
             "requests_without_usage": totals.without_usage,
         })
+    }
+}
+
+/// An instance's part of its pool; absent before there is anything to share.
+struct Shares {
+    requests: Option<f64>,
+    tokens: Option<f64>,
+}
+
+/// Totals with each pool's whole, the sum of its instances.
+fn with_wholes(mut totals: BTreeMap<SeriesKey, Totals>) -> BTreeMap<SeriesKey, Totals> {
+    let mut wholes: BTreeMap<SeriesKey, Totals> = BTreeMap::new();
+    for (key, totals) in totals.iter().filter(|(key, _)| key.cut == Cut::Instance) {
+        let whole = pool_key(&key.pool);
+        wholes.entry(whole).or_default().merge(totals);
+    }
+    totals.append(&mut wholes);
+    totals
+}
+
+fn pool_key(pool: &Arc<str>) -> SeriesKey {
+    SeriesKey {
+        pool: pool.clone(),
+        cut: Cut::Pool,
+        name: "".into(),
+    }
+}
+
+fn instance_key(pool: &PoolSnapshot, instance: &InstanceSnapshot) -> SeriesKey {
+    SeriesKey {
+        pool: pool.name.clone(),
+        cut: Cut::Instance,
+        name: instance.name.clone(),
     }
 }
 
@@ -106,7 +160,11 @@ pub fn json(shared: &Shared) -> Value {
         let instances: Vec<Value> = snapshot
             .instances
             .iter()
-            .map(|instance| instance_json(&snapshot, instance, &figures, speed_of(&instance.name)))
+            .zip(figures.shares(&snapshot))
+            .map(|(instance, shares)| {
+                let speed = speed_of(&instance.name);
+                instance_json(&snapshot, instance, &figures, speed, shares)
+            })
             .collect();
         pool_json(&snapshot, instances, &figures)
     });
@@ -114,16 +172,14 @@ pub fn json(shared: &Shared) -> Value {
 }
 
 fn pool_json(pool: &PoolSnapshot, instances: Vec<Value>, figures: &Figures) -> Value {
-    let key = SeriesKey {
-        pool: pool.name.clone(),
-        cut: Cut::Pool,
-        name: "".into(),
-    };
+    let key = pool_key(&pool.name);
     json!({
         "name": &*pool.name,
         "policy": &*pool.policy,
         "queued_requests": pool.queued,
         "fallbacks": pool.fallbacks,
+        "load_skew": pool.load_skew.map(|skew| skew.measured),
+        "load_skew_by_chance": pool.load_skew.map(|skew| skew.by_chance),
         "requests": figures.requests(&key),
         "tokens": figures.tokens(&key),
         "quantiles": figures.quantiles(&key),
@@ -136,12 +192,9 @@ fn instance_json(
     instance: &InstanceSnapshot,
     figures: &Figures,
     speed: Option<f64>,
+    shares: Shares,
 ) -> Value {
-    let key = SeriesKey {
-        pool: pool.name.clone(),
-        cut: Cut::Instance,
-        name: instance.name.clone(),
-    };
+    let key = instance_key(pool, instance);
     json!({
         "name": &*instance.name,
         "url": format!("http://{}", instance.authority),
@@ -150,7 +203,10 @@ fn instance_json(
         "labels": instance.labels,
         "outstanding_requests": instance.outstanding_requests,
         "outstanding_tokens": instance.outstanding_tokens,
+        "mean_outstanding_tokens": instance.mean_outstanding_tokens,
         "speed_vs_fleet": speed,
+        "share_requests": shares.requests,
+        "share_tokens": shares.tokens,
         "requests": figures.requests(&key),
         "tokens": figures.tokens(&key),
         "quantiles": figures.quantiles(&key),

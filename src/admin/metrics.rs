@@ -15,6 +15,8 @@ use crate::proxy::core::Shared;
 pub struct Process {
     /// open client connections
     pub open_connections: usize,
+    /// records written; absent where none are kept
+    pub records_written: Option<u64>,
     /// records not written because the queue was full; absent where none are kept
     pub records_dropped: Option<u64>,
     /// write calls for records the disk refused; absent where none are kept
@@ -29,6 +31,7 @@ impl Process {
         let records = shared.records.as_ref();
         Process {
             open_connections: shared.connections.load(Relaxed),
+            records_written: records.map(|records| records.written()),
             records_dropped: records.map(|records| records.dropped()),
             record_disk_errors: records.map(|records| records.disk_errors()),
             access_log_dropped: shared.access_log.as_ref().map(|log| log.dropped()),
@@ -38,7 +41,7 @@ impl Process {
 
 type OfInstance = fn(&InstanceSnapshot) -> f64;
 
-const INSTANCES: [(Described, OfInstance); 4] = [
+const INSTANCES: [(Described, OfInstance); 5] = [
     (
         Described::gauge(
             "evenkeel_instance_up",
@@ -71,7 +74,26 @@ const INSTANCES: [(Described, OfInstance); 4] = [
         ),
         |instance| instance.weight,
     ),
+    (
+        Described::counter(
+            "evenkeel_instance_outstanding_token_seconds_total",
+            "tokens × seconds",
+            "Outstanding tokens over the time in rotation; its rate is their mean over the rate's window.",
+        ),
+        |instance| instance.token_seconds,
+    ),
 ];
+
+const SKEW: Described = Described::gauge(
+    "evenkeel_load_skew",
+    "",
+    "Greatest over mean of the instances' mean outstanding tokens over weight, since the start: 1 is even. Absent under 20 requests per instance.",
+);
+const SKEW_BY_CHANCE: Described = Described::gauge(
+    "evenkeel_load_skew_by_chance",
+    "",
+    "Load skew that random placement of as many requests would give on average.",
+);
 
 const SPEED: Described = Described::gauge(
     "evenkeel_instance_speed_vs_fleet",
@@ -123,6 +145,8 @@ const SHEDS: Described = Described::counter(
 );
 const CONNECTIONS: Described =
     Described::gauge("evenkeel_open_connections", "", "Open client connections.");
+const RECORDS_WRITTEN: Described =
+    Described::counter("evenkeel_records_written_total", "", "Records written.");
 const RECORDS_DROPPED: Described = Described::counter(
     "evenkeel_records_dropped_total",
     "",
@@ -210,7 +234,15 @@ fn pool_families(fleet: &FleetSnapshot) -> Vec<Family> {
             sheds.push(&[("pool", &pool.name), ("reason", reason)], count as f64);
         }
     }
-    families.push(sheds);
+    let (mut skew, mut by_chance) = (Family::new(SKEW), Family::new(SKEW_BY_CHANCE));
+    for pool in &fleet.pools {
+        let Some(load_skew) = pool.load_skew else {
+            continue;
+        };
+        skew.push(&[("pool", &pool.name)], load_skew.measured);
+        by_chance.push(&[("pool", &pool.name)], load_skew.by_chance);
+    }
+    families.extend([sheds, skew, by_chance]);
     families
 }
 
@@ -220,6 +252,7 @@ fn process_families(registry: &Registry, process: &Process) -> Vec<Family> {
     build.push(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     vec![
         Family::single(CONNECTIONS, process.open_connections as f64),
+        Family::single(RECORDS_WRITTEN, count(process.records_written)),
         Family::single(RECORDS_DROPPED, count(process.records_dropped)),
         Family::single(RECORD_DISK_ERRORS, count(process.record_disk_errors)),
         Family::single(ACCESS_LOG_DROPPED, count(process.access_log_dropped)),
@@ -233,7 +266,10 @@ pub fn described() -> Vec<Described> {
     let single = [
         SPEED,
         SHEDS,
+        SKEW,
+        SKEW_BY_CHANCE,
         CONNECTIONS,
+        RECORDS_WRITTEN,
         RECORDS_DROPPED,
         RECORD_DISK_ERRORS,
         ACCESS_LOG_DROPPED,

@@ -22,6 +22,8 @@ fn fleet(instances: &[&str]) -> FleetSnapshot {
         state: InstanceState::Up,
         outstanding_requests: 2,
         outstanding_tokens: 300,
+        mean_outstanding_tokens: Some(100.0),
+        token_seconds: 1.5,
     };
     FleetSnapshot {
         pools: vec![PoolSnapshot {
@@ -34,6 +36,7 @@ fn fleet(instances: &[&str]) -> FleetSnapshot {
                 shed_queue_full: 3,
                 ..Counters::default()
             },
+            load_skew: None,
         }],
     }
 }
@@ -54,6 +57,7 @@ fn busy_text() -> String {
     }
     let process = Process {
         open_connections: 5,
+        records_written: Some(599),
         records_dropped: Some(1),
         record_disk_errors: Some(0),
         access_log_dropped: None,

@@ -137,3 +137,87 @@ fn a_scrape_shows_what_was_served() {
     );
     super::metrics::tests::promtool(&text);
 }
+
+#[test]
+fn the_fleet_shows_shares_and_says_nothing_of_skew_too_early() {
+    let running = start();
+    for _ in 0..4 {
+        chat(&running, "m");
+    }
+    let fleet_of = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap();
+    let (_, body) = get_until(&running, "/api/fleet", |body| {
+        fleet_of(body)["pools"][0]["requests"]["ok"] == 4
+    });
+    let fleet = fleet_of(&body);
+    let pool = &fleet["pools"][0];
+    assert_eq!(pool["requests"], serde_json::json!({"ok": 4}));
+    assert!(
+        pool["load_skew"].is_null() && pool["load_skew_by_chance"].is_null(),
+        "{pool}"
+    );
+    for instance in pool["instances"].as_array().unwrap() {
+        assert_eq!(instance["share_requests"], 0.5, "{instance}");
+        assert_eq!(instance["share_tokens"], 0.5, "{instance}");
+        assert!(
+            instance["mean_outstanding_tokens"].as_f64().unwrap() > 0.0,
+            "{instance}"
+        );
+    }
+    for _ in 0..40 {
+        chat(&running, "m");
+    }
+    let (_, body) = get_until(&running, "/api/fleet", |body| {
+        fleet_of(body)["pools"][0]["load_skew"].is_f64()
+    });
+    let pool = &fleet_of(&body)["pools"][0];
+    let skew = pool["load_skew"].as_f64().unwrap();
+    assert!((1.0..=2.0).contains(&skew), "{pool}");
+    assert!(
+        pool["load_skew_by_chance"].as_f64().unwrap() > 1.0,
+        "{pool}"
+    );
+}
+
+#[test]
+fn stats_tell_of_the_process() {
+    let running = start();
+    for _ in 0..3 {
+        chat(&running, "m");
+    }
+    chat(&running, "unknown");
+    let stats_of = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap();
+    let (_, body) = get_until(&running, "/api/stats", |body| {
+        stats_of(body)["requests"] == serde_json::json!({"ok": 3, "rejected": 1})
+    });
+    let stats = stats_of(&body);
+    assert_eq!(
+        stats["requests"],
+        serde_json::json!({"ok": 3, "rejected": 1})
+    );
+    assert_eq!(stats["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(stats["workers"], 2);
+    assert_eq!(
+        stats["usage"],
+        serde_json::json!({"with": 3, "without": 0, "coverage": 1.0})
+    );
+    assert!(
+        stats["records"].is_null() && stats["access_log"].is_null(),
+        "no such files are kept"
+    );
+    assert_eq!(stats["connections"]["by_core"].as_array().unwrap().len(), 2);
+    assert!(stats["uptime_s"].as_f64().unwrap() > 0.0);
+    assert!(stats["memory"]["figures_bytes"].as_u64().unwrap() > 0);
+    assert!(stats["memory"]["resident_bytes"].as_u64().unwrap() > 1_000_000);
+    let pool = &stats["pools"][0];
+    assert_eq!(
+        (&pool["name"], &pool["grants"]),
+        (&"chat".into(), &3.into()),
+        "{pool}"
+    );
+    assert_eq!(
+        (&pool["finishes"], &pool["stale_finishes"]),
+        (&3.into(), &0.into()),
+        "{pool}"
+    );
+    assert_eq!(pool["sheds"]["queue_full"], 0);
+}

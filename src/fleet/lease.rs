@@ -7,6 +7,7 @@ use evenkeel_policies::scheduler::{Grant, LeaseId, Observation};
 use super::pool::{Instance, Pool, lane_name};
 use crate::measure::clock::Ns;
 use crate::measure::outcome::Outcome;
+use crate::measure::speed::LoadIntegral;
 use crate::measure::summary::Exchange;
 
 /// Output chunks between two reports of progress.
@@ -29,6 +30,13 @@ pub struct Lease {
     pub waited_ns: u64,
     observation: Observation,
     batch_at_start: f64,
+    /// this lease's own part of the instance's outstanding tokens
+    own_tokens: LoadIntegral,
+    predicted_output_tokens: u64,
+    /// as the scheduler counts it: never grows
+    decode_tokens: u64,
+    /// 0 from the first output on
+    prefill_tokens: u64,
     granted_ns: Ns,
     reported_chunks: u64,
     reported_ns: Ns,
@@ -39,6 +47,10 @@ impl Lease {
         let instance = pool.instances[grant.instance.0 as usize].clone();
         let now = crate::measure::clock::now_ns();
         let batch_at_start = instance.batch.lock().value_at(now);
+        let prefill_tokens = u64::from(grant.predicted_prefill_tokens);
+        let output_tokens = u64::from(grant.predicted_output_tokens);
+        let mut own_tokens = LoadIntegral::new(now);
+        own_tokens.advance(now, (prefill_tokens + output_tokens) as f64);
         Self {
             id: grant.lease,
             lane: lane_name(pool, grant),
@@ -47,6 +59,10 @@ impl Lease {
             waited_ns: grant.waited_ns,
             observation: Observation::default(),
             batch_at_start,
+            own_tokens,
+            predicted_output_tokens: output_tokens,
+            decode_tokens: output_tokens,
+            prefill_tokens,
             granted_ns: now,
             reported_chunks: 0,
             reported_ns: now,
@@ -67,9 +83,14 @@ impl Lease {
 
     /// The first output chunk came: the prompt's tokens are off the instance.
     pub fn first_output(&mut self) {
-        let id = self.id;
-        self.pool
-            .with(|inner, now| inner.scheduler.first_output(now, id));
+        let (pool, id, instance) = (self.pool.clone(), self.id, self.instance.id);
+        let now = pool.with(|inner, now| {
+            inner.scheduler.first_output(now, id);
+            pool.count_tokens(inner, instance, now);
+            now
+        });
+        self.prefill_tokens = 0;
+        self.count_own(now);
     }
 
     /// Reports progress, at most every 16 chunks or 100 ms. `tokens` turns chunks into tokens.
@@ -81,9 +102,21 @@ impl Lease {
         }
         self.reported_chunks = chunks;
         self.reported_ns = at_ns;
-        let (id, tokens) = (self.id, tokens(chunks));
-        self.pool
-            .with(|inner, now| inner.scheduler.progress(now, id, tokens));
+        let (pool, id, instance) = (self.pool.clone(), self.id, self.instance.id);
+        let tokens = tokens(chunks);
+        let now = pool.with(|inner, now| {
+            inner.scheduler.progress(now, id, tokens);
+            pool.count_tokens(inner, instance, now);
+            now
+        });
+        let left = self.predicted_output_tokens.saturating_sub(tokens);
+        self.decode_tokens = self.decode_tokens.min(left);
+        self.count_own(now);
+    }
+
+    fn count_own(&mut self, now: Ns) {
+        let tokens = self.prefill_tokens + self.decode_tokens;
+        self.own_tokens.advance(now, tokens as f64);
     }
 
     /// Mean number of requests outstanding on the instance since this lease was granted.
@@ -116,6 +149,8 @@ impl Drop for Lease {
             inner.finish(now, self.id, &self.observation);
             let outstanding = inner.outstanding_requests(instance);
             self.pool.count_batch(instance, now, outstanding);
+            self.pool.count_tokens(inner, instance, now);
+            inner.token_seconds.add(self.own_tokens.value_at(now) / 1e9);
         });
     }
 }

@@ -21,6 +21,7 @@ use super::estimates::Estimates;
 use super::lease::Lease;
 use crate::config::checked::{self, Config, Upstream};
 use crate::measure::clock::now_ns;
+use crate::measure::skew::{RotationLoad, Spread};
 use crate::measure::speed::LoadIntegral;
 
 /// One inference server, as the live path knows it.
@@ -37,6 +38,8 @@ pub struct Instance {
     pub labels: BTreeMap<String, String>,
     /// integral of outstanding requests over time, for the mean batch a request met
     pub batch: Mutex<LoadIntegral>,
+    /// outstanding tokens over the time in rotation, for load skew
+    pub load: Mutex<RotationLoad>,
 }
 
 /// Refused by the scheduler.
@@ -62,6 +65,8 @@ type Answer = Result<Lease, Shed>;
 pub(super) struct Inner {
     pub(super) scheduler: Scheduler,
     waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
+    /// token-seconds that each ended lease laid on its instance
+    pub(super) token_seconds: Spread,
     /// reused between calls so that deciding allocates nothing
     actions: Vec<Action>,
 }
@@ -102,6 +107,7 @@ impl Pool {
                     weight: instance.weight,
                     labels: instance.labels.clone(),
                     batch: Mutex::new(LoadIntegral::new(now)),
+                    load: Mutex::new(RotationLoad::new(now)),
                 })
             });
         Ok(Self {
@@ -118,6 +124,7 @@ impl Pool {
             inner: Mutex::new(Inner {
                 scheduler,
                 waiters: HashMap::new(),
+                token_seconds: Spread::default(),
                 actions,
             }),
         })
@@ -173,6 +180,7 @@ impl Pool {
             });
             if let Arrival::Send(grant) = &arrival {
                 self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
+                self.count_tokens(inner, grant.instance, now);
             }
             (arrival, waiting)
         })
@@ -236,6 +244,7 @@ impl Pool {
         match action {
             Action::Grant(grant) => {
                 self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
+                self.count_tokens(inner, grant.instance, now);
                 (
                     inner.waiters.remove(&grant.ticket),
                     Ok(Lease::new(self, &grant)),
@@ -260,6 +269,14 @@ impl Pool {
             instance.batch.lock().advance(now, f64::from(outstanding));
         }
     }
+
+    /// To be called wherever an instance's outstanding tokens may have changed.
+    pub(super) fn count_tokens(&self, inner: &Inner, id: InstanceId, now: u64) {
+        if let Some(instance) = self.instances.get(id.0 as usize) {
+            let tokens = inner.outstanding_tokens(id);
+            instance.load.lock().advance(now, tokens);
+        }
+    }
 }
 
 impl Inner {
@@ -270,6 +287,12 @@ impl Inner {
 
     pub(super) fn outstanding_requests(&self, id: InstanceId) -> u32 {
         self.scheduler.load(id).map_or(0, |load| load.requests)
+    }
+
+    fn outstanding_tokens(&self, id: InstanceId) -> u64 {
+        self.scheduler
+            .load(id)
+            .map_or(0, |load| load.outstanding_tokens())
     }
 }
 
@@ -293,3 +316,7 @@ impl Drop for Leave<'_> {
 pub(super) fn lane_name(pool: &Pool, grant: &Grant) -> Option<Arc<str>> {
     grant.lane.and_then(|lane| pool.lanes.get(lane)).cloned()
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod load_tests;

@@ -8,6 +8,8 @@ use evenkeel_policies::scheduler::Counters;
 
 use super::Fleet;
 use super::pool::Pool;
+use crate::measure::clock::now_ns;
+use crate::measure::skew::{self, LoadSkew, Spread};
 
 /// One instance at one moment.
 #[derive(Debug, Clone)]
@@ -26,6 +28,10 @@ pub struct InstanceSnapshot {
     pub outstanding_requests: u32,
     /// prompt tokens to prefill plus predicted output tokens left
     pub outstanding_tokens: u64,
+    /// outstanding tokens averaged over the time in rotation; absent before any
+    pub mean_outstanding_tokens: Option<f64>,
+    /// outstanding tokens × seconds in rotation
+    pub token_seconds: f64,
 }
 
 /// One pool at one moment.
@@ -43,6 +49,8 @@ pub struct PoolSnapshot {
     pub fallbacks: u64,
     /// what the scheduler counted
     pub counters: Counters,
+    /// how unevenly load lies, since the start; absent with too little data
+    pub load_skew: Option<LoadSkew>,
 }
 
 impl PoolSnapshot {
@@ -86,9 +94,11 @@ impl Pool {
     /// Reads the scheduler's counts under its lock.
     pub fn snapshot(&self) -> PoolSnapshot {
         let inner = self.inner.lock();
+        let now = now_ns();
         let scheduler = &inner.scheduler;
         let instances = scheduler.loads().filter_map(|(id, load, state)| {
             let instance = self.instances.get(id.0 as usize)?;
+            let tokens = *instance.load.lock();
             Some(InstanceSnapshot {
                 name: instance.name.clone(),
                 authority: instance.url.authority.clone(),
@@ -97,15 +107,29 @@ impl Pool {
                 state,
                 outstanding_requests: load.requests,
                 outstanding_tokens: load.outstanding_tokens(),
+                mean_outstanding_tokens: tokens.mean_tokens(now),
+                token_seconds: tokens.token_seconds(now),
             })
         });
+        let instances: Vec<InstanceSnapshot> = instances.collect();
         PoolSnapshot {
             name: self.name.clone(),
             policy: self.policy.clone(),
-            instances: instances.collect(),
+            load_skew: load_skew(&instances, &inner.token_seconds),
+            instances,
             queued: scheduler.queue_len(),
             fallbacks: scheduler.fallbacks(),
             counters: *scheduler.counters(),
         }
     }
+}
+
+fn load_skew(instances: &[InstanceSnapshot], requests: &Spread) -> Option<LoadSkew> {
+    let in_rotation = instances.iter().filter_map(|instance| {
+        Some(skew::InstanceLoad {
+            mean_tokens: instance.mean_outstanding_tokens?,
+            weight: instance.weight,
+        })
+    });
+    skew::load_skew(&in_rotation.collect::<Vec<_>>(), requests)
 }

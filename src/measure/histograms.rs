@@ -158,7 +158,8 @@ impl Totals {
         }
     }
 
-    fn merge(&mut self, other: &Totals) {
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Totals) {
         self.outcomes
             .iter_mut()
             .zip(other.outcomes)

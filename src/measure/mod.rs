@@ -12,6 +12,7 @@ pub mod meter;
 pub mod outcome;
 pub mod prometheus;
 pub mod record;
+pub mod skew;
 pub mod speed;
 pub mod sse;
 pub mod summary;

@@ -47,6 +47,7 @@ enum Message<T> {
 
 #[derive(Default)]
 struct Counts {
+    written: AtomicU64,
     dropped: AtomicU64,
     disk_errors: AtomicU64,
 }
@@ -77,6 +78,10 @@ impl<T: Send + 'static> LineWriter<T> {
         if self.queue.try_send(Message::Item(item)).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.counts.written.load(Ordering::Relaxed)
     }
 
     pub(crate) fn dropped(&self) -> u64 {
@@ -116,8 +121,13 @@ impl<T> Drop for LineWriter<T> {
     }
 }
 
-fn write_out(sink: &mut impl Sink, counts: &Counts) {
-    let Err(error) = sink.flush() else { return };
+/// Writes out what `held` items left in the buffers.
+fn write_out(sink: &mut impl Sink, counts: &Counts, held: &mut u64) {
+    let held = std::mem::take(held);
+    let Err(error) = sink.flush() else {
+        counts.written.fetch_add(held, Ordering::Relaxed);
+        return;
+    };
     if counts.disk_errors.fetch_add(1, Ordering::Relaxed) == 0 {
         tracing::error!(%error, "cannot write; lines are lost, further errors are only counted");
     }
@@ -125,6 +135,7 @@ fn write_out(sink: &mut impl Sink, counts: &Counts) {
 
 fn run<S: Sink>(queue: &Receiver<Message<S::Item>>, mut sink: S, counts: &Counts) {
     let mut oldest = Instant::now();
+    let mut held = 0;
     loop {
         let wait = IDLE.saturating_sub(oldest.elapsed());
         let message = if sink.buffered() == 0 {
@@ -138,17 +149,18 @@ fn run<S: Sink>(queue: &Receiver<Message<S::Item>>, mut sink: S, counts: &Counts
                     oldest = Instant::now();
                 }
                 sink.take(item);
+                held += 1;
                 if sink.buffered() >= BATCH_BYTES || oldest.elapsed() >= IDLE {
-                    write_out(&mut sink, counts);
+                    write_out(&mut sink, counts, &mut held);
                 }
             }
             Ok(Message::Flush(done)) => {
-                write_out(&mut sink, counts);
+                write_out(&mut sink, counts, &mut held);
                 let _ = done.send(());
             }
-            Err(RecvTimeoutError::Timeout) => write_out(&mut sink, counts),
+            Err(RecvTimeoutError::Timeout) => write_out(&mut sink, counts, &mut held),
             Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => {
-                return write_out(&mut sink, counts);
+                return write_out(&mut sink, counts, &mut held);
             }
         }
     }
@@ -353,6 +365,11 @@ impl RecordWriter {
     /// Takes a record to write. Never waits; when the queue is full it is dropped and counted.
     pub fn submit(&self, exchange: Exchange) {
         self.lines.submit(Box::new(exchange));
+    }
+
+    /// Records handed to the system.
+    pub fn written(&self) -> u64 {
+        self.lines.written()
     }
 
     /// Records dropped because the queue was full.

@@ -10,6 +10,7 @@ use super::upstream::ConnectionPool;
 use crate::config::checked::Config;
 use crate::fleet::Fleet;
 use crate::measure::access_log::AccessLog;
+use crate::measure::clock::Ns;
 use crate::measure::histograms::{CoreRecorder, Registry};
 use crate::measure::summary::Exchange;
 use crate::measure::writer::RecordWriter;
@@ -34,6 +35,10 @@ pub struct Shared {
     pub draining: AtomicBool,
     /// open client connections over all cores
     pub connections: AtomicUsize,
+    /// the same, by core
+    pub live: Vec<Arc<AtomicUsize>>,
+    /// when it started
+    pub started_ns: Ns,
 }
 
 impl Shared {
@@ -69,7 +74,7 @@ impl Core {
             shared: shared.clone(),
             connections: connections.collect(),
             recorder: shared.registry.core(index),
-            live: Arc::default(),
+            live: shared.live.get(index).cloned().unwrap_or_default(),
         }
     }
 

@@ -22,6 +22,7 @@ use crate::admin;
 use crate::config::checked::{Config, RuntimeShape};
 use crate::fleet::{Fleet, FleetError};
 use crate::measure::access_log::AccessLog;
+use crate::measure::clock::now_ns;
 use crate::measure::histograms::Registry;
 use crate::measure::writer::RecordWriter;
 
@@ -197,6 +198,8 @@ fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         response_ids: Arc::default(),
         draining: AtomicBool::new(false),
         connections: AtomicUsize::new(0),
+        live: (0..cores(config)).map(|_| Arc::default()).collect(),
+        started_ns: now_ns(),
         config: config.clone(),
     }))
 }
@@ -215,6 +218,14 @@ fn bind(addr: SocketAddr, key: &'static str) -> Result<TcpListener, StartError> 
     listen().map_err(|source| StartError::Listen { addr, key, source })
 }
 
+/// Runtimes, each with its own connections.
+fn cores(config: &Config) -> usize {
+    match config.server.runtime {
+        RuntimeShape::PerCore => config.server.workers.max(1),
+        RuntimeShape::MultiThread => 1,
+    }
+}
+
 type Threads = (Vec<Worker>, Vec<JoinHandle<()>>);
 
 fn start_workers(
@@ -225,12 +236,7 @@ fn start_workers(
     let mut threads = Vec::new();
     let count = shared.config.server.workers.max(1);
     let shape = shared.config.server.runtime;
-    let runtimes = if shape == RuntimeShape::PerCore {
-        count
-    } else {
-        1
-    };
-    for index in 0..runtimes {
+    for index in 0..cores(&shared.config) {
         let runtime = match shape {
             RuntimeShape::PerCore => Builder::new_current_thread().enable_all().build(),
             RuntimeShape::MultiThread => Builder::new_multi_thread()

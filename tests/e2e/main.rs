@@ -4,4 +4,18 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backpressure;
+mod bodies;
+mod client_leaves;
+mod endings;
+mod flush;
+mod http2;
+mod keep_alive;
+mod lanes_queue;
+mod load_counts;
+mod many_streams;
+mod paths;
+mod serve_command;
 mod support_holds;
+mod wire_cases;
+mod wire_replay;

@@ -214,6 +214,11 @@ impl Client {
         receiver
     }
 
+    /// The same, to a channel that the upstream has already.
+    pub fn tell_to(&mut self, sender: watch::Sender<u64>) {
+        self.seen = Some(sender);
+    }
+
     /// Sends bytes.
     pub async fn send(&mut self, bytes: &[u8]) {
         let sent = self.try_send(bytes).await;

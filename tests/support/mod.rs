@@ -1,9 +1,11 @@
 //! What the end-to-end tests stand on: a scripted upstream, raw clients, and the proxy in between.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
+pub mod child;
 pub mod client;
 pub mod client_h2;
 pub mod http1;
+pub mod proxy;
 pub mod reply;
 pub mod upstream;
 

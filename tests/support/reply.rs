@@ -84,7 +84,7 @@ impl Gate {
 }
 
 /// Milliseconds.
-pub fn ms(ms: u64) -> Duration {
+pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

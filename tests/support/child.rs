@@ -1,0 +1,144 @@
+//! `evenkeel serve` as a process of its own, for what only a process shows: memory, output, signals.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use super::proxy::{Dir, Setup};
+
+/// The program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// A process that serves; it is killed when dropped.
+pub struct Child {
+    /// where clients go
+    pub addr: SocketAddr,
+    /// where operators go
+    pub admin: SocketAddr,
+    /// the first line it wrote
+    pub line: String,
+    process: std::process::Child,
+    dir: Dir,
+}
+
+impl Child {
+    /// Starts it and reads where it listens.
+    pub fn serve(setup: &Setup) -> Child {
+        let dir = Dir::new();
+        let file = dir.0.join("config.toml");
+        std::fs::write(&file, setup.text(&dir.0)).unwrap();
+        let mut process = Command::new(PROGRAM)
+            .args(["serve", "--config"])
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(process.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let addr = |key: &str| {
+            let word = line.split_whitespace().find_map(|w| w.strip_prefix(key));
+            let word = word.unwrap_or_else(|| panic!("no {key} in {line:?}"));
+            word.parse().unwrap()
+        };
+        Child {
+            addr: addr("server="),
+            admin: addr("admin="),
+            line: line.clone(),
+            process,
+            dir,
+        }
+    }
+
+    /// Its records so far.
+    pub fn records(&self) -> Vec<serde_json::Value> {
+        super::proxy::records_in(&self.dir.0)
+    }
+
+    /// A line of /proc/PID/status that is given in kB.
+    pub fn memory_kb(&self, key: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        let figure = line.unwrap().trim_start_matches(':').trim();
+        figure.trim_end_matches("kB").trim().parse().unwrap()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Memory in use now.
+    pub fn resident_kb(&self) -> u64 {
+        self.memory_kb("VmRSS")
+    }
+
+    /// The most memory that was in use since the last [`Child::forget_peak`].
+    pub fn peak_kb(&self) -> u64 {
+        self.memory_kb("VmHWM")
+    }
+
+    /// The peak begins anew.
+    pub fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
+    }
+
+    /// CPU time used so far, user and system.
+    pub fn cpu(&self) -> Duration {
+        let path = format!("/proc/{}/stat", self.process.id());
+        let stat = std::fs::read_to_string(path).unwrap();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Sends it a signal by name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs the program to its end: exit status, standard output, standard error.
+pub fn run(args: &[&str]) -> (ExitStatus, String, String) {
+    let mut process = Command::new(PROGRAM)
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut out, mut err) = (String::new(), String::new());
+    process
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    process
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut err)
+        .unwrap();
+    (process.wait().unwrap(), out, err)
+}

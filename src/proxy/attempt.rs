@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use evenkeel_policies::scheduler::InstanceId;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, Uri, header};
-use hyper::body::Incoming;
+use http::{HeaderValue, Request, Uri, header};
 
 use super::body::{BodyProgress, UpstreamBody};
 use super::core::Core;
@@ -17,8 +16,9 @@ use super::finish::OpenExchange;
 use super::headers;
 use super::receive::Received;
 use super::refusal::Refusal;
+use super::response_head::Head;
 use super::route::{self, Route};
-use super::upstream::{self, AttemptError, Connection, ConnectionPool};
+use super::upstream::{self, AnswerBody, AttemptError, ConnectionPool};
 use crate::fleet::pool::Instance;
 use crate::measure::clock::now_ns;
 
@@ -27,14 +27,12 @@ const INSTANCES_MAX: usize = 3;
 
 /// A response head and where its body comes from.
 pub struct Answered {
-    /// head and body
-    pub response: Response<Incoming>,
-    /// the connection it came over
-    pub connection: Connection,
+    /// head
+    pub head: Head,
+    /// body, on its connection
+    pub body: AnswerBody,
     /// where that connection goes afterwards
     pub pool: Arc<ConnectionPool>,
-    /// progress of a streamed request body
-    pub request: Option<Arc<BodyProgress>>,
 }
 
 /// Takes places and tries instances until one answers or none is left to try.
@@ -85,7 +83,7 @@ async fn on_instance(
         } else {
             pool.take(config.timeouts.upstream_idle)
         };
-        let mut connection = match idle {
+        let connection = match idle {
             Some(connection) => connection,
             None => upstream::connect(
                 &instance.url,
@@ -99,7 +97,7 @@ async fn on_instance(
             })?,
         };
         open.record.stamps.connected_ns = Some(now_ns());
-        let request_progress = received.progress();
+        let (progress, reused) = (received.progress(), connection.reused);
         let request = upstream_request(instance, parts, received)?;
         let sending = tokio::time::timeout(config.timeouts.headers, connection.send(request));
         let Ok(result) = sending.await else {
@@ -110,21 +108,16 @@ async fn on_instance(
             });
         };
         match result {
-            Ok(response) => {
-                let head_ns = connection.side.last_read_ns();
-                let sent = request_progress
-                    .as_ref()
-                    .is_none_or(|progress| progress.ended());
-                open.record.stamps.head_ns = Some(head_ns);
-                open.record.stamps.sent_ns = connection.side.last_write_ns().filter(|_| sent);
-                return Ok(Answered {
-                    response,
-                    connection,
-                    pool,
-                    request: request_progress,
-                });
+            Ok((head, body)) => {
+                let stamps = &mut open.record.stamps;
+                stamps.head_ns = Some(body.connection().last_read_ns);
+                stamps.sent_ns = body
+                    .connection()
+                    .last_write_ns
+                    .filter(|_| body.request_sent());
+                return Ok(Answered { head, body, pool });
             }
-            Err(error) if may_send_again(&error, &connection, received) && !fresh => {
+            Err(error) if may_send_again(&error, reused, received) && !fresh => {
                 tracing::debug!(instance = %instance.name, %error, "sending again on a new connection");
                 open.sent_again();
                 fresh = true;
@@ -132,7 +125,7 @@ async fn on_instance(
             Err(error) => {
                 return Err(no_answer(
                     instance,
-                    request_progress.as_deref(),
+                    progress.as_deref(),
                     config.limits.body_bytes,
                     &error,
                 ));
@@ -141,9 +134,13 @@ async fn on_instance(
     }
 }
 
-fn may_send_again(error: &AttemptError, connection: &Connection, received: &Received) -> bool {
-    let never_written = matches!(error, AttemptError::NeverWritten);
-    received.is_held() && (never_written || connection.reused)
+fn may_send_again(error: &AttemptError, reused: bool, received: &Received) -> bool {
+    received.is_held()
+        && match error {
+            AttemptError::NeverWritten => true,
+            AttemptError::NoAnswer(_) => reused,
+            _ => false,
+        }
 }
 
 fn no_answer(
@@ -176,10 +173,6 @@ fn upstream_request(
     if received.usage_withheld {
         // an event cannot be withheld from a compressed stream
         headers.remove(header::ACCEPT_ENCODING);
-    }
-    if received.is_held() && headers.contains_key(header::CONTENT_LENGTH) {
-        // hyper writes the length of what is held; the client's figure may count other bytes
-        headers.remove(header::CONTENT_LENGTH);
     }
     if !headers.contains_key(header::HOST) {
         let authority = parts

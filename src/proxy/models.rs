@@ -6,14 +6,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
 use super::body::UpstreamBody;
 use super::core::Core;
 use super::headers;
 use super::refusal::Refusal;
-use super::upstream::{self, Connection};
+use super::upstream;
 use crate::config::checked::Pool as PoolConfig;
 use crate::fleet::pool::Instance;
 
@@ -91,7 +90,7 @@ async fn pool_list(core: &Core, pool_index: usize, parts: &Parts) -> Option<Vec<
 
 async fn instance_list(core: &Core, instance: &Instance, parts: &Parts) -> Option<Vec<Value>> {
     let config = &core.shared.config;
-    let mut connection: Connection = upstream::connect(
+    let connection = upstream::connect(
         &instance.url,
         config.timeouts.connect,
         config.limits.head_bytes,
@@ -109,16 +108,11 @@ async fn instance_list(core: &Core, instance: &Instance, parts: &Parts) -> Optio
         http::header::HOST,
         HeaderValue::from_str(&instance.url.authority).ok()?,
     );
-    let response = connection
-        .send(request)
+    let (head, mut body) = connection.send(request).await.ok()?;
+    let body = body
+        .collect(LIST_BYTES_MAX)
         .await
-        .ok()
-        .filter(|response| response.status().is_success())?;
-    let body = Limited::new(response.into_body(), LIST_BYTES_MAX)
-        .collect()
-        .await
-        .ok()?
-        .to_bytes();
+        .filter(|_| head.status.is_success())?;
     let list: Value = serde_json::from_slice(&body).ok()?;
     list["data"].as_array().cloned()
 }

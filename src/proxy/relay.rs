@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use super::body::BodyProgress;
 use super::finish::OpenExchange;
 use super::response_ids::IdSniffer;
-use super::upstream::{Connection, ConnectionPool};
+use super::upstream::{AnswerBody, ConnectionPool};
 use crate::config::checked::Timeouts;
 use crate::measure::clock::{Ns, now_ns};
 use crate::measure::withhold::UsageFilter;
@@ -29,14 +27,10 @@ pub struct BrokenOff;
 
 /// What a relay needs besides the answer itself.
 pub struct Source {
-    /// the answer's body
-    pub body: Incoming,
-    /// the connection it comes over
-    pub connection: Connection,
+    /// the answer's body, on its connection
+    pub body: AnswerBody,
     /// where that connection goes afterwards
     pub pool: Arc<ConnectionPool>,
-    /// progress of a streamed request body
-    pub request: Option<Arc<BodyProgress>>,
     /// withholds the usage event we asked for
     pub filter: Option<UsageFilter>,
     /// looks for the id of a stored response
@@ -68,7 +62,7 @@ impl Relay {
             source.body.size_hint()
         };
         let quiet = Quiet::new(source.limits.first_event, source.limits.silence);
-        let bodiless = source.body.is_end_stream();
+        let bodiless = source.body.is_done();
         let mut relay = Self {
             open: Some(open),
             source: Some(source),
@@ -91,10 +85,10 @@ impl Relay {
             return Poll::Ready(Some(Ok(Frame::data(tail))));
         }
         while let Some(source) = &mut self.source {
-            match Pin::new(&mut source.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(frame) = self.pass(frame) {
-                        return Poll::Ready(Some(Ok(frame)));
+            match source.body.poll_data(cx) {
+                Poll::Ready(Some(Ok(data))) => {
+                    if let Some(data) = self.pass(data) {
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {
@@ -110,7 +104,7 @@ impl Relay {
                 Poll::Pending => {
                     let Some(cause) = self
                         .quiet
-                        .too_long(cx, source.connection.side.last_read_ns())
+                        .too_long(cx, source.body.connection().last_read_ns)
                     else {
                         return Poll::Pending;
                     };
@@ -140,16 +134,12 @@ impl Relay {
         Poll::Ready(Some(Err(BrokenOff)))
     }
 
-    /// Lets the meter look at a frame; gives what goes to the client.
-    fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    /// Lets the meter look at a piece; gives what goes to the client.
+    fn pass(&mut self, data: Bytes) -> Option<Bytes> {
         let (Some(source), Some(open)) = (&mut self.source, &mut self.open) else {
             return None;
         };
-        let data = match frame.into_data() {
-            Ok(data) => data,
-            Err(trailers) => return Some(trailers),
-        };
-        let at_ns = source.connection.side.last_read_ns();
+        let at_ns = source.body.connection().last_read_ns;
         self.quiet.heard(at_ns);
         observe(open, &data, at_ns);
         if let Some(ids) = &mut source.ids
@@ -161,12 +151,12 @@ impl Relay {
             Some(filter) => filter.push(data),
             None => data,
         };
-        let ended = source.body.is_end_stream();
+        let ended = source.body.is_done();
         self.hand_over(&data);
         if ended {
             self.end(true);
         }
-        (!data.is_empty()).then(|| Frame::data(data))
+        (!data.is_empty()).then_some(data)
     }
 
     fn hand_over(&mut self, data: &Bytes) {
@@ -201,7 +191,7 @@ impl Relay {
         let (Some(mut source), Some(open)) = (self.source.take(), &mut self.open) else {
             return;
         };
-        open.body_ended(clean, source.connection.side.last_read_ns());
+        open.body_ended(clean, source.body.connection().last_read_ns);
         if let Some(filter) = &mut source.filter {
             self.tail = Some(filter.finish()).filter(|tail| !tail.is_empty());
         }
@@ -212,12 +202,8 @@ impl Relay {
         if !clean {
             return;
         }
-        if source
-            .request
-            .as_ref()
-            .is_none_or(|request| request.ended())
-        {
-            source.pool.give(source.connection);
+        if let Some(connection) = source.body.into_reusable() {
+            source.pool.give(connection);
         }
         self.park();
     }

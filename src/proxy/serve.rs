@@ -107,7 +107,7 @@ fn relay(
     received: Received,
 ) -> Response<Reply> {
     let config = &core.shared.config;
-    let (mut head, body) = answered.response.into_parts();
+    let mut head = answered.head;
     let api = open.record.api;
     open.record.status = Some(head.status.as_u16());
     let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
@@ -123,7 +123,6 @@ fn relay(
         },
     ));
     let filter = received.usage_withheld.then(UsageFilter::new);
-    head.version = Version::HTTP_11;
     headers::strip_hop_by_hop(&mut head.headers);
     if filter.is_some() {
         head.headers.remove(header::CONTENT_LENGTH);
@@ -133,15 +132,16 @@ fn relay(
     let ids = (api == Api::Responses)
         .then(|| place.map(|place| IdSniffer::new(core.shared.response_ids.clone(), place)));
     let source = Source {
-        body,
-        connection: answered.connection,
+        body: answered.body,
         pool: answered.pool,
-        request: answered.request,
         filter,
         ids: ids.flatten(),
         limits: config.timeouts.clone(),
     };
-    Response::from_parts(head, Reply::relay(Relay::new(open, source)))
+    let mut response = Response::new(Reply::relay(Relay::new(open, source)));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    response
 }
 
 /// A log that is written out may grow to its limit; else it only feeds the chunk-gap histogram.

@@ -1,31 +1,39 @@
-//! Connections to instances: an own pool per core and instance, newest first, and one attempt over them.
+//! Connections to instances: an own HTTP/1.1 client for the relay, and a pool per core and instance, newest first.
 //!
-//! `hyper::client::conn` beneath: hyper-util's pooled client races extra connects and keeps idle
-//! connections for 90 s, where engines close theirs after 5 s.
+//! An own client, because a stream then takes one task and one buffer: what was read is handed to the
+//! client's connection in the same poll, with the time of the very read it came with.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body::SizeHint;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
 use super::body::UpstreamBody;
-use super::upstream_io::{UpstreamIo, UpstreamSide};
+use super::framing::{BadChunk, Framing};
+use super::read_buffer::ReadBuffer;
+use super::response_head::{self, Head, HeadError};
+use super::sending::{SendError, Sending};
 use crate::config::checked::Upstream;
 use crate::measure::clock::{Ns, now_ns};
 
 /// A connection to an instance.
 pub struct Connection {
-    sender: http1::SendRequest<UpstreamBody>,
-    /// its stamps
-    pub side: Arc<UpstreamSide>,
-    idle_since_ns: Ns,
+    stream: TcpStream,
+    buffer: ReadBuffer,
+    head_bytes_max: usize,
+    /// the newest read
+    pub last_read_ns: Ns,
+    /// the newest write
+    pub last_write_ns: Option<Ns>,
     /// whether a request went over it before
     pub reused: bool,
+    idle_since_ns: Ns,
 }
 
 /// Why an attempt got no response head.
@@ -33,16 +41,250 @@ pub struct Connection {
 pub enum AttemptError {
     /// no connection: nothing was sent
     #[error("{0}")]
-    Connect(std::io::Error),
+    Connect(io::Error),
     /// no connection within the limit
     #[error("no connection within {0:?} (timeouts.connect_s)")]
     ConnectTimeout(Duration),
-    /// the request was never written: sending it again is always safe
+    /// no byte of the request was written: sending it again is always safe
     #[error("the connection was closed before the request was written")]
     NeverWritten,
-    /// written, at least in part, then no answer came
+    /// written, at least in part, then the connection ended without a byte of a response
     #[error("{0}")]
-    NoAnswer(hyper::Error),
+    NoAnswer(io::Error),
+    /// the request's body broke off at the client's side
+    #[error("{0}")]
+    Body(SendError),
+    /// something came that is no response
+    #[error("{0}")]
+    NotHttp(#[from] HeadError),
+    /// a head over limits.head_bytes
+    #[error("the response's head is larger than {0} bytes (limits.head_bytes)")]
+    HeadTooLarge(usize),
+    /// the connection ended inside the head
+    #[error("the connection ended inside the response's head")]
+    HeadCut,
+}
+
+/// The body of an answer ended before its framing says.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyCut {
+    /// the connection's end
+    #[error("the connection ended inside the body")]
+    Closed,
+    /// the connection's failure
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// the transfer coding
+    #[error(transparent)]
+    Chunk(#[from] BadChunk),
+}
+
+/// Opens a connection.
+pub async fn connect(
+    url: &Upstream,
+    limit: Duration,
+    head_bytes_max: usize,
+) -> Result<Connection, AttemptError> {
+    let opening = TcpStream::connect((url.host.as_str(), url.port));
+    let stream = tokio::time::timeout(limit, opening)
+        .await
+        .map_err(|_| AttemptError::ConnectTimeout(limit))?
+        .map_err(AttemptError::Connect)?;
+    stream.set_nodelay(true).map_err(AttemptError::Connect)?;
+    let now = now_ns();
+    Ok(Connection {
+        stream,
+        buffer: ReadBuffer::default(),
+        head_bytes_max,
+        last_read_ns: now,
+        last_write_ns: None,
+        reused: false,
+        idle_since_ns: now,
+    })
+}
+
+impl Connection {
+    /// Sends a request and waits for the response's head.
+    pub async fn send(
+        mut self,
+        request: Request<UpstreamBody>,
+    ) -> Result<(Head, AnswerBody), AttemptError> {
+        let method = request.method().clone();
+        let mut sending = Sending::new(request);
+        let head = poll_fn(|cx| {
+            self.poll_send(&mut sending, cx)?;
+            self.poll_head(&sending, &method, cx)
+        })
+        .await?;
+        let (framing, keep_alive) = (head.framing, head.keep_alive);
+        let sending = (!sending.is_done()).then(|| Box::new(sending));
+        Ok((
+            head,
+            AnswerBody {
+                connection: self,
+                framing,
+                keep_alive,
+                sending,
+            },
+        ))
+    }
+
+    /// Writes what the socket takes. A socket that takes no more may still hold an answer, so its failure is not told here.
+    fn poll_send(
+        &mut self,
+        sending: &mut Sending,
+        cx: &mut Context<'_>,
+    ) -> Result<(), AttemptError> {
+        let last_write_ns = &mut self.last_write_ns;
+        let sent = sending.poll(&mut self.stream, cx, &mut || {
+            *last_write_ns = Some(now_ns())
+        });
+        match sent {
+            Poll::Ready(Err(error @ SendError::Body(_))) => Err(AttemptError::Body(error)),
+            Poll::Ready(Err(SendError::Io(error))) => {
+                tracing::debug!(%error, "instance takes no more of the request");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn poll_head(
+        &mut self,
+        sending: &Sending,
+        method: &http::Method,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Head, AttemptError>> {
+        loop {
+            while let Some((head, length)) = response_head::read(self.buffer.filled(), method)? {
+                self.buffer.skip(length);
+                // interim heads say nothing about the answer
+                if !head.status.is_informational() {
+                    return Poll::Ready(Ok(head));
+                }
+            }
+            if self.buffer.filled().len() >= self.head_bytes_max {
+                return Poll::Ready(Err(AttemptError::HeadTooLarge(self.head_bytes_max)));
+            }
+            match ready!(self.poll_fill(cx)) {
+                Ok(0) => {
+                    return Poll::Ready(Err(
+                        self.ended(sending, io::ErrorKind::UnexpectedEof.into())
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(self.ended(sending, error))),
+            }
+        }
+    }
+
+    fn ended(&self, sending: &Sending, error: io::Error) -> AttemptError {
+        match (self.buffer.filled().is_empty(), sending.written_bytes) {
+            (false, _) => AttemptError::HeadCut,
+            (true, 0) => AttemptError::NeverWritten,
+            (true, _) => AttemptError::NoAnswer(error),
+        }
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let result = ready!(self.buffer.poll_fill(&mut self.stream, cx));
+        self.last_read_ns = now_ns();
+        Poll::Ready(result)
+    }
+
+    /// Nothing came since it was given back: neither an end nor bytes nobody asked for.
+    fn is_usable(&self) -> bool {
+        let read = self.stream.try_read(&mut [0]);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// The body of an answer, still on its connection. Dropping it closes that.
+pub struct AnswerBody {
+    connection: Connection,
+    framing: Framing,
+    keep_alive: bool,
+    /// the rest of a request that was answered before it was whole
+    sending: Option<Box<Sending>>,
+}
+
+impl AnswerBody {
+    /// The connection's stamps.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The whole request was written.
+    pub fn request_sent(&self) -> bool {
+        self.sending.is_none()
+    }
+
+    /// The whole body was taken.
+    pub fn is_done(&self) -> bool {
+        self.framing.is_done()
+    }
+
+    /// Bytes left, where known.
+    pub fn size_hint(&self) -> SizeHint {
+        self.framing
+            .left()
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// The next piece of body: as much of the newest read as lies in one piece.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyCut>>> {
+        self.poll_rest_of_request(cx);
+        loop {
+            match self.framing.take(&mut self.connection.buffer) {
+                Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
+                Ok(None) if self.framing.is_done() => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            }
+            match ready!(self.connection.poll_fill(cx)) {
+                Ok(0) if self.framing.ends_at_eof() => return Poll::Ready(None),
+                Ok(0) => return Poll::Ready(Some(Err(BodyCut::Closed))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            }
+        }
+    }
+
+    fn poll_rest_of_request(&mut self, cx: &mut Context<'_>) {
+        let Some(sending) = &mut self.sending else {
+            return;
+        };
+        let last_write_ns = &mut self.connection.last_write_ns;
+        match sending.poll(&mut self.connection.stream, cx, &mut || {
+            *last_write_ns = Some(now_ns())
+        }) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => self.sending = None,
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "the rest of the request was not sent");
+                self.keep_alive = false;
+                self.sending = None;
+            }
+        }
+    }
+
+    /// The whole body, if it is not larger than `limit_bytes`.
+    pub async fn collect(&mut self, limit_bytes: usize) -> Option<Bytes> {
+        let mut whole = BytesMut::new();
+        while let Some(data) = poll_fn(|cx| self.poll_data(cx)).await {
+            whole.extend_from_slice(&data.ok()?);
+            if whole.len() > limit_bytes {
+                return None;
+            }
+        }
+        Some(whole.freeze())
+    }
+
+    /// The connection, if it may carry another request.
+    pub fn into_reusable(self) -> Option<Connection> {
+        let clean = self.keep_alive && self.framing.is_done() && self.sending.is_none();
+        (clean && self.connection.buffer.filled().is_empty()).then_some(self.connection)
+    }
 }
 
 /// Idle connections of one core to one instance.
@@ -54,10 +296,10 @@ pub struct ConnectionPool {
 impl ConnectionPool {
     /// The newest idle connection that is still open and younger than `idle_limit`.
     pub fn take(&self, idle_limit: Duration) -> Option<Connection> {
-        let oldest_ns = now_ns().saturating_sub(as_ns(idle_limit));
+        let oldest_ns = oldest_ns(idle_limit);
         loop {
             let connection = self.idle.lock().pop()?;
-            if connection.idle_since_ns >= oldest_ns && !connection.sender.is_closed() {
+            if connection.idle_since_ns >= oldest_ns && connection.is_usable() {
                 return Some(connection);
             }
         }
@@ -65,77 +307,24 @@ impl ConnectionPool {
 
     /// Keeps a connection whose exchange ended clean.
     pub fn give(&self, mut connection: Connection) {
-        if connection.sender.is_closed() {
-            return;
-        }
         connection.idle_since_ns = now_ns();
         connection.reused = true;
+        // an idle connection needs no block
+        connection.buffer = ReadBuffer::default();
         self.idle.lock().push(connection);
     }
 
-    /// Closes what has been idle too long.
+    /// Closes what has been idle too long, or was closed by the instance.
     pub fn sweep(&self, idle_limit: Duration) {
-        let oldest_ns = now_ns().saturating_sub(as_ns(idle_limit));
-        let mut idle = self.idle.lock();
-        let stale: Vec<_> = idle
-            .extract_if(.., |c| c.idle_since_ns < oldest_ns || c.sender.is_closed())
-            .collect();
-        drop(idle);
+        let oldest_ns = oldest_ns(idle_limit);
+        let is_stale = |connection: &mut Connection| {
+            connection.idle_since_ns < oldest_ns || !connection.is_usable()
+        };
+        let stale: Vec<_> = self.idle.lock().extract_if(.., is_stale).collect();
         drop(stale);
     }
 }
 
-fn as_ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Opens a connection; its task runs on the calling core.
-pub async fn connect(
-    url: &Upstream,
-    limit: Duration,
-    head_bytes: usize,
-) -> Result<Connection, AttemptError> {
-    let opening = TcpStream::connect((url.host.as_str(), url.port));
-    let stream = tokio::time::timeout(limit, opening)
-        .await
-        .map_err(|_| AttemptError::ConnectTimeout(limit))?
-        .map_err(AttemptError::Connect)?;
-    stream.set_nodelay(true).map_err(AttemptError::Connect)?;
-    let side = Arc::new(UpstreamSide::default());
-    let io = UpstreamIo::new(TokioIo::new(stream), side.clone());
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(head_bytes.max(8192))
-        .handshake(io)
-        .await
-        .map_err(AttemptError::NoAnswer)?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "upstream connection ended");
-        }
-    });
-    Ok(Connection {
-        sender,
-        side,
-        idle_since_ns: now_ns(),
-        reused: false,
-    })
-}
-
-impl Connection {
-    /// Sends a request and waits for the response's head.
-    pub async fn send(
-        &mut self,
-        request: Request<UpstreamBody>,
-    ) -> Result<Response<Incoming>, AttemptError> {
-        if self.sender.ready().await.is_err() {
-            return Err(AttemptError::NeverWritten);
-        }
-        match self.sender.try_send_request(request).await {
-            Ok(response) => Ok(response),
-            Err(mut error) => match error.take_message() {
-                Some(_request) => Err(AttemptError::NeverWritten),
-                None => Err(AttemptError::NoAnswer(error.into_error())),
-            },
-        }
-    }
+fn oldest_ns(idle_limit: Duration) -> Ns {
+    now_ns().saturating_sub(u64::try_from(idle_limit.as_nanos()).unwrap_or(u64::MAX))
 }

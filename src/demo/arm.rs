@@ -150,7 +150,7 @@ fn config_text(arm: &Arm, engines: &[SocketAddr]) -> String {
         })
         .collect();
     format!(
-        "seed = {seed}\n\n[server]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[records]\ndir = {dir}\n\n[[pools]]\nname = \"demo\"\npolicy = {policy}\n{instances}",
+        "seed = {seed}\n\n[server]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[records]\ndir = {dir}\nchunks = \"all\"\n\n[[pools]]\nname = \"demo\"\npolicy = {policy}\n{instances}",
         // TOML has no integers above 63 bits.
         seed = arm.seed & (i64::MAX as u64),
         dir = toml_string(&arm.dir),

@@ -10,6 +10,7 @@ pub mod options;
 pub mod progress;
 pub mod quantiles;
 pub mod records;
+pub mod speed;
 pub mod summary;
 pub mod words;
 

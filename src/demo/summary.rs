@@ -8,9 +8,9 @@ use super::arm::{ArmRun, instance_names};
 use super::compare::{Comparison, compare};
 use super::quantiles::Quantiles;
 use super::records::Joined;
+use super::speed::speeds;
 use crate::load::workload::Workload;
 use crate::measure::record::Record;
-use crate::measure::speed::{SpeedSample, speed_vs_fleet};
 
 /// Index of the short requests among the workload's classes.
 pub const SHORT: u16 = 0;
@@ -56,7 +56,7 @@ pub struct Summary {
 pub struct Slowest {
     /// its name
     pub instance: String,
-    /// its TPOT over the other instances' at equal running batch and length
+    /// its decode step over the other instances' at equal running batch and length
     pub speed_vs_fleet: f64,
     /// how slow it was set to be
     pub true_factor: f64,
@@ -122,7 +122,8 @@ pub struct InstanceSummary {
     pub server_ttft_ms: Quantiles,
     /// time per output token of its requests
     pub tpot_ms: Quantiles,
-    /// its TPOT over the others' at equal running batch and length; absent under 100 requests of common load
+    /// its decode step over the others' at equal running batch and length ([`super::speed`]); absent
+    /// under 100 requests of common load
     pub speed_vs_fleet: Option<f64>,
 }
 
@@ -261,7 +262,7 @@ impl PolicySummary {
             ),
             requests_per_s: per_s(ended.len() as u64),
             load_skew: load_skew(&requests, &settings.names()),
-            instances: instances(&requests, settings),
+            instances: instances(runs, &requests, settings),
             timing: Timing::of(runs, &requests),
         }
     }
@@ -309,7 +310,7 @@ fn tokens(record: &Record) -> u64 {
     record.prompt_tokens.unwrap_or(0) + record.output_tokens.unwrap_or(0)
 }
 
-fn instances(requests: &[&Joined], settings: &Settings) -> Vec<InstanceSummary> {
+fn instances(runs: &[&ArmRun], requests: &[&Joined], settings: &Settings) -> Vec<InstanceSummary> {
     let by_instance: Vec<Vec<&Record>> = settings
         .names()
         .iter()
@@ -322,7 +323,7 @@ fn instances(requests: &[&Joined], settings: &Settings) -> Vec<InstanceSummary> 
         .map(|record| tokens(record))
         .sum();
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-    let speeds = speeds(&by_instance);
+    let speeds = speeds(&all_by_instance(runs, settings));
     let one = |(index, name): (usize, String)| {
         let records = &by_instance[index];
         InstanceSummary {
@@ -344,45 +345,26 @@ fn instances(requests: &[&Joined], settings: &Settings) -> Vec<InstanceSummary> 
     settings.names().into_iter().enumerate().map(one).collect()
 }
 
-fn speeds(by_instance: &[Vec<&Record>]) -> Vec<Option<f64>> {
-    let samples: Vec<Vec<SpeedSample>> = by_instance
+/// Every record of each instance, warm-up included: a slow instance is slow then too.
+fn all_by_instance<'a>(runs: &[&'a ArmRun], settings: &Settings) -> Vec<Vec<&'a Record>> {
+    let requests: Vec<&Joined> = runs.iter().flat_map(|run| run.requests.iter()).collect();
+    settings
+        .names()
         .iter()
-        .map(|records| {
-            records
-                .iter()
-                .filter_map(|record| speed_sample(record))
-                .collect()
-        })
-        .collect();
-    speed_vs_fleet(&samples.iter().map(Vec::as_slice).collect::<Vec<_>>())
-}
-
-fn speed_sample(record: &Record) -> Option<SpeedSample> {
-    Some(SpeedSample {
-        batch: record.mean_batch?,
-        tpot_ms: record.tpot_ms?,
-        prompt_tokens: record.prompt_tokens?,
-        output_tokens: record.output_tokens?,
-    })
+        .map(|name| of_instance(&requests, name))
+        .collect()
 }
 
 fn slowest(runs: &[ArmRun], settings: &Settings) -> Option<Slowest> {
-    let requests: Vec<&Joined> = runs
-        .iter()
-        .flat_map(|run| measured(run, settings.warm_up_ns()))
-        .collect();
-    let names = settings.names();
-    let by_instance: Vec<Vec<&Record>> = names
-        .iter()
-        .map(|name| of_instance(&requests, name))
-        .collect();
+    let by_instance = all_by_instance(&runs.iter().collect::<Vec<_>>(), settings);
     let found = speeds(&by_instance)
         .into_iter()
         .enumerate()
         .filter_map(|(index, speed)| Some((index, speed?)));
     let (index, speed_vs_fleet) = found.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let instance = settings.names().swap_remove(index);
     Some(Slowest {
-        instance: names[index].clone(),
+        instance,
         speed_vs_fleet,
         true_factor: settings.slow_factors[index],
     })

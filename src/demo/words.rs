@@ -201,7 +201,7 @@ fn findings(summary: &Summary) -> String {
 fn slowest_words(summary: &Summary) -> String {
     match &summary.slowest {
         Some(slowest) if slowest.speed_vs_fleet >= SLOW_FROM => format!(
-            "{} is slow: {:.2} times the others' time per token at equal load (it was set to {}).",
+            "{} is slow: {:.2} times the others' time per token at equal load (set to {}).",
             slowest.instance, slowest.speed_vs_fleet, slowest.true_factor
         ),
         Some(slowest) => format!(
@@ -307,7 +307,7 @@ const LEGEND: &str = "Words
   client TTFT: first byte of the request from the client to the first token at the client's socket
   server TTFT: last byte of the request at the engine to the first token back from it
   TPOT: (last token - first token) / (tokens - 1); P50 half are below, P99 all but one in a hundred
-  speed vs the others: an instance's TPOT over the others' at equal load and length; 1.6 is 1.6 x slower
+  speed vs others: an instance's decode step over the others' at equal load and length; 1.6 is slower
   load skew: the busiest instance's outstanding tokens over the mean; 1 is even
   short: a chat turn; the lanes policy keeps short requests away from long prompts";
 

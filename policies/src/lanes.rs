@@ -72,21 +72,42 @@ impl LaneRules {
             .unwrap_or(self.limits.len().saturating_sub(1))
     }
 
-    /// Whether an instance has a slot this lane may take.
-    pub fn has_room(&self, lane: usize, load: &InstanceLoad, lanes: &[LaneLoad]) -> bool {
+    /// Slots that the unused part of all lanes' reserves holds back.
+    pub(crate) fn held(&self, lanes: &[LaneLoad]) -> u32 {
+        let left = |(reserve, used): (&u32, &LaneLoad)| reserve.saturating_sub(used.requests);
+        self.reserves.iter().zip(lanes).map(left).sum()
+    }
+
+    /// Whether an instance has a slot this lane may take; `held` as of [`Self::held`].
+    pub(crate) fn has_room(
+        &self,
+        lane: usize,
+        load: &InstanceLoad,
+        held: u32,
+        lanes: &[LaneLoad],
+    ) -> bool {
         let Some(slots) = self.slots else { return true };
-        let others = self
-            .reserves
-            .iter()
-            .zip(lanes)
-            .enumerate()
-            .filter(|(index, _)| *index != lane);
-        let held: u32 = others
-            .map(|(_, (reserve, used))| reserve.saturating_sub(used.requests))
-            .sum();
-        slots.saturating_sub(load.requests) > held
+        let free = slots.saturating_sub(load.requests);
+        if free == 0 || free > held {
+            return free > 0;
+        }
+        let own = self.reserves[lane].saturating_sub(lanes[lane].requests);
+        free > held - own
     }
 }
+
+/// What one pass over the instances found at a place.
+#[derive(Clone, Copy)]
+struct Mark {
+    least: f64,
+    dirty: bool,
+}
+
+/// A place whose instance may not take the request.
+const NO_CANDIDATE: Mark = Mark {
+    least: f64::INFINITY,
+    dirty: false,
+};
 
 /// The policy `lanes`.
 pub struct Lanes {
@@ -95,6 +116,7 @@ pub struct Lanes {
     reserved: f64,
     /// reused between choices
     mask: Vec<bool>,
+    marks: Vec<Mark>,
     borrowed: u64,
 }
 
@@ -113,6 +135,7 @@ impl Lanes {
             last,
             reserved,
             mask: Vec::new(),
+            marks: Vec::new(),
             borrowed: 0,
         }
     }
@@ -123,42 +146,48 @@ impl Lanes {
     }
 
     fn mark_short(&mut self, fleet: &FleetView<'_>) {
-        let best = fleet
-            .candidates()
-            .map(|one| wait(&one))
-            .fold(f64::INFINITY, f64::min);
+        let mut best = f64::INFINITY;
         for one in fleet.candidates() {
+            let wait = wait(&one);
+            best = best.min(wait);
             let slack = PREFILL_WEIGHT * SLACK_PREFILL_TOKENS / one.load.weight;
-            self.mask[one.index] = wait(&one) <= best + slack;
+            self.marks[one.index] = Mark {
+                least: wait - slack,
+                dirty: false,
+            };
+        }
+        for (mark, mask) in self.marks.iter().zip(&mut self.mask) {
+            *mask = mark.least.is_finite() && mark.least <= best;
         }
     }
 
     fn mark_long(&mut self, shape: &RequestShape, fleet: &FleetView<'_>) {
         let last = self.last;
-        let dirty = |one: &Candidate<'_>| {
-            one.lanes()
-                .get(last)
-                .is_some_and(|lane| lane.prefill_tokens > 0)
-        };
         let (mut all, mut busy) = (0_u32, 0_u32);
         let (mut clean_load, mut dirty_load) = (f64::INFINITY, f64::INFINITY);
         for one in fleet.candidates() {
             let load = one.outstanding_tokens() / one.load.weight;
+            let dirty = one
+                .lanes()
+                .get(last)
+                .is_some_and(|lane| lane.prefill_tokens > 0);
+            self.marks[one.index] = Mark { least: load, dirty };
             all += 1;
-            if dirty(&one) {
-                busy += 1;
-                dirty_load = dirty_load.min(load);
+            busy += u32::from(dirty);
+            let least = if dirty {
+                &mut dirty_load
             } else {
-                clean_load = clean_load.min(load);
-            }
+                &mut clean_load
+            };
+            *least = least.min(load);
         }
         let most = (f64::from(all) * (1.0 - self.reserved)).floor().max(1.0);
         let own = f64::from(shape.uncached_tokens()) + f64::from(shape.predicted_output_tokens);
         let keep = f64::from(busy) >= most;
         let borrow = dirty_load > BORROW_FACTOR * (clean_load + own);
         self.borrowed += u64::from(keep && borrow);
-        for one in fleet.candidates() {
-            self.mask[one.index] = !keep || borrow != dirty(&one);
+        for (mark, mask) in self.marks.iter().zip(&mut self.mask) {
+            *mask = mark.least.is_finite() && (!keep || borrow != mark.dirty);
         }
     }
 }
@@ -181,11 +210,13 @@ impl Policy for Lanes {
     ) -> Option<Choice> {
         self.mask.clear();
         self.mask.resize(fleet.instances(), false);
+        self.marks.clear();
+        self.marks.resize(fleet.instances(), NO_CANDIDATE);
         match fleet.lane() {
             Some(lane) if lane < self.last => self.mark_short(fleet),
             _ => self.mark_long(shape, fleet),
         }
-        self.inner.choose(shape, &fleet.masked(&self.mask), rng)
+        self.inner.choose(shape, &fleet.narrowed(&self.mask), rng)
     }
 
     fn observe(&mut self, observation: &Observation) {

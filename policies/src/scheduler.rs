@@ -145,14 +145,17 @@ impl Scheduler {
                 slot.load.weight = weight;
             }
             None => {
-                let lanes = self.rules.as_ref().map_or(0, |rules| rules.names().len());
+                let count = self.rules.as_ref().map_or(0, |rules| rules.names().len());
+                let lanes = vec![LaneLoad::default(); count];
+                let held = self.rules.as_ref().map_or(0, |rules| rules.held(&lanes));
                 self.places.insert(id, self.slots.len());
                 self.slots.push(Slot {
                     id,
                     state: InstanceState::Up,
                     load: InstanceLoad::new(weight),
                     foreign_requests: 0,
-                    lanes: vec![LaneLoad::default(); lanes],
+                    lanes,
+                    held,
                 });
             }
         }
@@ -655,6 +658,9 @@ impl Scheduler {
             load.requests += 1;
             load.prefill_tokens += u64::from(prefill);
         }
+        if let Some(rules) = &self.rules {
+            slot.held = rules.held(&slot.lanes);
+        }
         self.decided(Decision::Grant {
             seq: self.seq,
             grant,
@@ -693,15 +699,19 @@ impl Scheduler {
         decode: u32,
         requests: u32,
     ) {
-        let Some(slot) = self.slot_mut(instance) else {
+        let Some(index) = self.places.get(&instance).copied() else {
             return;
         };
+        let slot = &mut self.slots[index];
         slot.load.requests -= requests;
         slot.load.prefill_tokens -= u64::from(prefill);
         slot.load.decode_tokens -= u64::from(decode);
         if let Some(load) = lane.and_then(|lane| slot.lanes.get_mut(lane)) {
             load.requests -= requests;
             load.prefill_tokens -= u64::from(prefill);
+        }
+        if let Some(rules) = &self.rules {
+            slot.held = rules.held(&slot.lanes);
         }
     }
 
@@ -767,6 +777,16 @@ impl Scheduler {
             self.finish_interval_ns = Some(mean + INTERVAL_GAIN * (interval - mean));
         }
         self.last_finish_ns = Some(now_ns);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn held_is_right(&self) -> bool {
+        let right = |slot: &Slot| {
+            self.rules
+                .as_ref()
+                .is_none_or(|rules| rules.held(&slot.lanes) == slot.held)
+        };
+        self.slots.iter().all(right)
     }
 
     #[cfg(test)]

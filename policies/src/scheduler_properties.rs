@@ -383,6 +383,10 @@ impl Truth {
             .map(|ticket| self.shapes[ticket].0.body_bytes)
             .sum();
         assert_eq!(self.scheduler.queue_bytes(), bytes);
+        assert!(
+            self.scheduler.held_is_right(),
+            "held slots drifted from the counts"
+        );
         assert_eq!(
             self.scheduler.stuck(),
             None,

@@ -28,6 +28,8 @@ pub(crate) struct Slot {
     /// requests others had there when the gauges were read
     pub foreign_requests: u32,
     pub lanes: Vec<LaneLoad>,
+    /// slots that lanes' unused reserves hold back; kept beside the counts it follows from
+    pub held: u32,
 }
 
 /// An instance that may take the request.
@@ -112,16 +114,29 @@ impl<'a> FleetView<'a> {
         }
     }
 
+    /// As `masked`, for a mask that holds candidates of this view only: nothing is asked twice.
+    pub(crate) fn narrowed<'b>(&self, mask: &'b [bool]) -> FleetView<'b>
+    where
+        'a: 'b,
+    {
+        FleetView {
+            mask: Some(mask),
+            exclude: &[],
+            rules: None,
+            ..*self
+        }
+    }
+
     pub(crate) fn allows(&self, index: usize, slot: &Slot) -> bool {
-        slot.state == InstanceState::Up
+        self.mask.is_none_or(|mask| mask.get(index) == Some(&true))
+            && slot.state == InstanceState::Up
             && !self.exclude.contains(&slot.id)
-            && self.mask.is_none_or(|mask| mask.get(index) == Some(&true))
             && self.has_room(slot)
     }
 
     fn has_room(&self, slot: &Slot) -> bool {
         match (self.rules, self.lane) {
-            (Some(rules), Some(lane)) => rules.has_room(lane, &slot.load, &slot.lanes),
+            (Some(rules), Some(lane)) => rules.has_room(lane, &slot.load, slot.held, &slot.lanes),
             _ => true,
         }
     }

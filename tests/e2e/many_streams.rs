@@ -11,15 +11,17 @@ use crate::support::reply::{DONE, Reply, finish_event, ms, role_event, text_even
 use crate::support::upstream::{Script, Upstream};
 
 /// The bar is 40 kB for the program as it is shipped; without optimisation its futures are larger.
-const LIMIT_KB_PER_STREAM: u64 = if cfg!(debug_assertions) { 60 } else { 40 };
+const LIMIT_KB_PER_STREAM: u64 = if cfg!(debug_assertions) { 48 } else { 40 };
+/// Two buffers at hyper's largest size beside that.
+const LAGGING_KB_PER_STREAM: u64 = LIMIT_KB_PER_STREAM + 2 * 64;
 
 fn body_bytes(events: u32) -> u64 {
     let fixed = role_event().len() + finish_event().len() + DONE.len();
     fixed as u64 + u64::from(events) * text_event("word").len() as u64
 }
 
-/// Runs the streams and gives the memory that each took at the peak, in kB.
-async fn kb_per_stream(streams: u32, events: u32, gap: Duration) -> u64 {
+/// Runs the streams: none fails, and the memory that each takes at the peak is bounded.
+async fn assert_carried(streams: u32, events: u32, gap: Duration) {
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let reply = Reply::paced_chat(events, gap);
     let upstream: Upstream = Script::new(move |_| reply.clone()).forgetful().start();
@@ -66,17 +68,23 @@ async fn kb_per_stream(streams: u32, events: u32, gap: Duration) -> u64 {
         grown / u64::from(streams),
         cpu / (streams * events),
     );
-    grown / u64::from(streams)
+    let kb = grown / u64::from(streams);
+    // where the machine lags behind the schedule, reads come in larger pieces and buffers grow
+    let on_time = took < gap * (events + 1) + Duration::from_millis(500);
+    let limit_kb = if on_time {
+        LIMIT_KB_PER_STREAM
+    } else {
+        LAGGING_KB_PER_STREAM
+    };
+    assert!(kb <= limit_kb, "{kb} kB a stream, on time: {on_time}");
 }
 
 #[tokio::test]
 async fn a_thousand_of_64_events() {
-    let kb = kb_per_stream(1000, 64, ms(100)).await;
-    assert!(kb <= LIMIT_KB_PER_STREAM, "{kb} kB a stream");
+    assert_carried(1000, 64, ms(100)).await;
 }
 
 #[tokio::test]
 async fn a_hundred_of_4096_events() {
-    let kb = kb_per_stream(100, 4096, ms(8)).await;
-    assert!(kb <= LIMIT_KB_PER_STREAM, "{kb} kB a stream");
+    assert_carried(100, 4096, ms(8)).await;
 }

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import deque
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 def http_request(path, body, request_id=None, method="POST"):

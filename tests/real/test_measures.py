@@ -22,12 +22,12 @@ MAX_TOKENS_UNSEEN = 128
 WORDS = ["fjord", "keel", "ballast", "harbour", "tide", "rigging", "lantern", "gale"]
 
 
-def streams(count, max_tokens=MAX_TOKENS, **more):
-    """Streamed chats of 300 to 1,500 prompt tokens, none a beginning of another; every second one asks for usage."""
+def streams(count, max_tokens=MAX_TOKENS, shortest_words=50, **more):
+    """Streamed chats of some 300 to 1,300 prompt tokens, none a beginning of another; every second one asks for usage."""
     made = []
     for index in range(count):
         # What a random model says depends on its prompt, so prompts must not differ by who asks for usage.
-        words = Random(index).choices(WORDS, k=50 + 40 * (index % 5))
+        words = Random(index).choices(WORDS, k=shortest_words * (1 + index % 4))
         text = f"{max_tokens}-{index}: " + " ".join(words)
         request_id = str(uuid.uuid4())
         body = chat(max_tokens, usage=index % 2 == 0, text=text, seed=index, temperature=1.0, **more)
@@ -119,10 +119,10 @@ def test_time_per_token_is_what_the_client_saw(letters_run, figures):
 def test_tokens_without_usage_are_estimated_within_5_percent(engines, start_proxy, figures):
     """Any byte may come, so that only about every second token shows as a chunk: the ratio must be learnt."""
     fresh = start_proxy("estimate", engines)
-    learning = streams(40, MAX_TOKENS_UNSEEN)[::2]
+    learning = streams(40, MAX_TOKENS_UNSEEN, shortest_words=2)[::2]
     run(fresh.server, learning, CONCURRENCY)
     fresh.records_of(answer.request_id for answer in learning)
-    answers = run(fresh.server, streams(REQUESTS, MAX_TOKENS_UNSEEN), CONCURRENCY)
+    answers = run(fresh.server, streams(REQUESTS, MAX_TOKENS_UNSEEN, shortest_words=2), CONCURRENCY)
     records = fresh.records_of(answer.request_id for answer in answers)
     assert all(record["output_tokens"] == MAX_TOKENS_UNSEEN for record in records[::2])
     without = records[1::2]

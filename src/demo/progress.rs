@@ -48,9 +48,9 @@ impl TurnProgress {
             ));
             return;
         }
-        let due = (self.lines + 1) * self.planned / LINES_A_RUN;
-        if self.lines < LINES_A_RUN && ended >= due.max(1) {
-            self.lines = ended * LINES_A_RUN / self.planned.max(1);
+        let reached = ended * LINES_A_RUN / self.planned.max(1);
+        if reached > self.lines {
+            self.lines = reached;
             eprintln!(
                 "{}: {ended} of {} answered, {failed} failed",
                 self.title, self.planned

@@ -31,12 +31,13 @@ pub fn opening(settings: &Settings, policies: &[String], dir: &Path) -> String {
         .collect();
     format!(
         "Four simulated engines behind Evenkeel, on this machine; {slow}.\n\
-         Load: {rate:.0} requests a second at random times (Poisson); {mix}.\n\
+         Load: {rate:.0} requests a second at random times (Poisson):\n  {mix}.\n\
          Each policy gets the same requests at the same times: {policies}.\n\
-         {seconds:.0} s a policy, the first {warm_up:.1} s of each dropped; seed{s} {seeds}. Files go to {dir}.",
+         {seconds} s a policy, the first {warm_up:.1} s of each dropped; seed{s} {seeds}.\n\
+         Files go to {dir}.",
         slow = slow_words(settings),
         rate = settings.workload.arrivals.rate_per_s(),
-        mix = mix.join(", "),
+        mix = mix.join(",\n  "),
         policies = policies.join(", "),
         seconds = settings.seconds,
         warm_up = settings.warm_up_s,
@@ -86,7 +87,7 @@ pub fn closing(summary: &Summary, dir: &Path) -> String {
         policies_table(&summary.policies)
     ));
     section(format!(
-        "Where the requests went, and how fast each instance was\n{}",
+        "Where the requests went, and how fast each instance was (server TTFT)\n{}",
         instances_table(&summary.policies)
     ));
     section(findings(summary));
@@ -155,8 +156,8 @@ fn instances_table(policies: &[PolicySummary]) -> String {
         "",
         "requests\n%",
         "tokens\n%",
-        "server TTFT\nP50 ms",
-        "\nP99 ms",
+        "TTFT\nP50 ms",
+        "TTFT\nP99 ms",
         "TPOT\nP50 ms",
         "speed vs\nothers",
         "load skew\nmax/mean",

@@ -200,7 +200,7 @@ impl Default for Measure {
     fn default() -> Self {
         Measure {
             usage: UsageMode::AsAsked,
-            scan_cap_bytes: ByteSize(1 << 20),
+            scan_cap_bytes: ByteSize(4 << 20),
             image_tokens: 1_000,
             chunks_cap_bytes: ByteSize(64 << 10),
             default_output_tokens: 256,

@@ -341,7 +341,7 @@ impl Record {
         self.first_output_event = answer.first_output_event;
         self.last_output_event = answer.last_output_event;
         let finish = |choice: &Choice| choice.finish.clone().unwrap_or_default();
-        let seen = answer.choices.iter().any(|choice| choice.finish.is_some());
+        let seen = !answer.choices.is_empty();
         self.finish = seen.then(|| answer.choices.iter().map(finish).collect());
     }
 

@@ -152,6 +152,9 @@ fn no_answer(
     if progress.is_some_and(BodyProgress::too_large) {
         return Refusal::BodyTooLarge { limit_bytes };
     }
+    if progress.is_some_and(BodyProgress::client_left) {
+        return Refusal::ClientLeft;
+    }
     Refusal::NoAnswer {
         instance: instance.name.to_string(),
         error: error.to_string(),

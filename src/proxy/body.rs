@@ -1,6 +1,7 @@
 //! Request bodies as they go to an instance: held whole, or a held beginning and the rest streamed.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -27,6 +28,7 @@ pub struct BodyProgress {
     bytes: AtomicU64,
     ended: AtomicBool,
     too_large: AtomicBool,
+    client_left: AtomicBool,
 }
 
 impl BodyProgress {
@@ -40,10 +42,27 @@ impl BodyProgress {
         self.ended.load(Relaxed)
     }
 
+    /// The client left before it had sent all.
+    pub fn client_left(&self) -> bool {
+        self.client_left.load(Relaxed)
+    }
+
     /// It went over the limit.
     pub fn too_large(&self) -> bool {
         self.too_large.load(Relaxed)
     }
+}
+
+/// Whether a request body broke off because the client went, not because it was malformed.
+pub fn client_left(error: &hyper::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return !matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput);
+        }
+        cause = error.source();
+    }
+    true
 }
 
 /// The rest of a body that was too large to hold.
@@ -135,7 +154,9 @@ impl Streamed {
             self.progress.ended.store(true, Relaxed);
             return Poll::Ready(None);
         };
-        let frame = frame?;
+        let frame = frame.inspect_err(|error| {
+            self.progress.client_left.store(client_left(error), Relaxed);
+        })?;
         let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
         let total = self.progress.bytes.fetch_add(bytes, Relaxed) + bytes;
         if total > self.limit_bytes {

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::body::{BodyProgress, Streamed, UpstreamBody};
+use super::body::{self, BodyProgress, Streamed, UpstreamBody};
 use super::paths::{self, PathKind};
 use super::refusal::Refusal;
 use super::skim::{self, Skim};
@@ -230,7 +230,10 @@ impl Reader<'_> {
         let expected = declared.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         self.reserve(expected.min(self.limits.hold_bytes)).await?;
         while let Some(frame) = incoming.frame().await {
-            let frame = frame.map_err(|error| Refusal::BadBody(error.to_string()))?;
+            let frame = frame.map_err(|error| match body::client_left(&error) {
+                true => Refusal::ClientLeft,
+                false => Refusal::BadBody(error.to_string()),
+            })?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };

@@ -36,6 +36,8 @@ pub enum Refusal {
         "The request body is larger than the limit of {limit_bytes} bytes (limits.body_bytes)."
     )]
     BodyTooLarge { limit_bytes: u64 },
+    #[error("The client left before it had sent the request body.")]
+    ClientLeft,
     #[error("The request body could not be read: {0}")]
     BadBody(String),
     #[error(
@@ -71,7 +73,7 @@ impl Refusal {
             | Refusal::UnknownResponse(_) => StatusCode::NOT_FOUND,
             Refusal::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Upgrade => StatusCode::NOT_IMPLEMENTED,
-            Refusal::NoModel | Refusal::BadBody(_) => StatusCode::BAD_REQUEST,
+            Refusal::NoModel | Refusal::BadBody(_) | Refusal::ClientLeft => StatusCode::BAD_REQUEST,
             Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Shed { .. } => StatusCode::TOO_MANY_REQUESTS,
             Refusal::NoMemory | Refusal::NoInstance { .. } | Refusal::Draining => {
@@ -94,6 +96,7 @@ impl Refusal {
             Refusal::NoModel => "model_missing",
             Refusal::UnknownResponse(_) => "response_not_found",
             Refusal::BodyTooLarge { .. } => "body_too_large",
+            Refusal::ClientLeft => "client_left",
             Refusal::BadBody(_) => "body_unreadable",
             Refusal::NoMemory => "buffers_full",
             Refusal::Shed { code, .. } => code,
@@ -117,6 +120,7 @@ impl Refusal {
                 Outcome::EngineError
             }
             Refusal::HeadTimeout { .. } => Outcome::Timeout,
+            Refusal::ClientLeft => Outcome::ClientCancelled,
             _ => Outcome::Rejected,
         }
     }

@@ -19,7 +19,6 @@ fn big_body(bytes: usize) -> Bytes {
 }
 
 #[tokio::test]
-#[ignore = "open: content-length 0 is not passed on"]
 async fn bodies_go_on_byte_for_byte() {
     let upstream = Script::new(|_| Reply::json(200, "{}")).start();
     let proxy = Setup::one(&upstream).start();

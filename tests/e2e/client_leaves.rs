@@ -89,7 +89,6 @@ async fn in_the_middle_of_a_stream_that_has_fallen_silent() {
 }
 
 #[tokio::test]
-#[ignore = "open: recorded as rejected, body_unreadable"]
 async fn while_a_held_body_is_being_sent() {
     let upstream = silent();
     let proxy = Setup::one(&upstream).start();
@@ -106,7 +105,6 @@ async fn while_a_held_body_is_being_sent() {
 }
 
 #[tokio::test]
-#[ignore = "open: recorded as engine_error, upstream_closed"]
 async fn while_a_streamed_body_is_being_sent() {
     let upstream = silent();
     let proxy = Setup::one(&upstream)

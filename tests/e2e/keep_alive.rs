@@ -84,7 +84,6 @@ async fn a_second_death_is_told_to_the_client() {
 }
 
 #[tokio::test]
-#[ignore = "open: sent again on a reused connection after a response byte"]
 async fn nothing_is_sent_again_after_a_response_byte() {
     let upstream = Script::new(|request| match request.reuse {
         0 => Reply::chat("ok"),

@@ -128,7 +128,6 @@ async fn replay(proxy: &Proxy, upstream: &Upstream, case: &Case, id: &str) -> [V
 }
 
 #[tokio::test]
-#[ignore = "open: a choice without a finish reason is left out of finish"]
 async fn timing_every_wire_file_on_its_schedule() {
     let cases: Vec<_> = Case::all().into_iter().map(Arc::new).collect();
     let replies = cases
@@ -202,7 +201,6 @@ async fn bytewise(cases: Vec<Arc<Case>>) -> (Proxy, Vec<String>) {
 }
 
 #[tokio::test]
-#[ignore = "open: a choice without a finish reason is left out of finish"]
 async fn every_wire_file_one_byte_a_read() {
     let cases: Vec<_> = Case::all().into_iter().map(Arc::new).collect();
     let count = cases.len();

@@ -87,15 +87,25 @@ pub struct Pool {
     pub(super) inner: Mutex<Inner>,
 }
 
+/// A scheduler as a pool begins with it: its instances known, nothing open.
+pub fn scheduler(
+    config: &Config,
+    pool: &checked::Pool,
+    index: u64,
+    now_ns: u64,
+) -> Result<Scheduler, ConfigError> {
+    let mut scheduler = Scheduler::new(&pool.policy, config.seed.wrapping_add(index))?;
+    for (id, instance) in (0..).map(InstanceId).zip(&pool.instances) {
+        scheduler.add_instance(now_ns, id, instance.weight, &mut Vec::new());
+    }
+    Ok(scheduler)
+}
+
 impl Pool {
     /// Builds the pool; its scheduler draws from `config.seed` and the pool's index.
     pub fn new(config: &Config, pool: &checked::Pool, index: u64) -> Result<Self, ConfigError> {
-        let mut scheduler = Scheduler::new(&pool.policy, config.seed.wrapping_add(index))?;
-        let mut actions = Vec::new();
         let now = now_ns();
-        for (id, instance) in (0..).map(InstanceId).zip(&pool.instances) {
-            scheduler.add_instance(now, id, instance.weight, &mut actions);
-        }
+        let scheduler = scheduler(config, pool, index, now)?;
         let instances = (0..)
             .map(InstanceId)
             .zip(&pool.instances)
@@ -125,7 +135,7 @@ impl Pool {
                 scheduler,
                 waiters: HashMap::new(),
                 token_seconds: Spread::default(),
-                actions,
+                actions: Vec::new(),
             }),
         })
     }

@@ -8,6 +8,7 @@ mod backpressure;
 mod bodies;
 mod client_leaves;
 mod endings;
+mod equivalence;
 mod flush;
 mod http2;
 mod keep_alive;

@@ -179,6 +179,11 @@ impl Proxy {
         records_in(&self.dir.0)
     }
 
+    /// What the running server works with.
+    pub fn shared(&self) -> &evenkeel::proxy::core::Shared {
+        self.running.as_ref().unwrap().shared()
+    }
+
     /// `GET path` of the admin listener.
     pub async fn admin_text(&self, path: &str) -> String {
         admin_text(self.admin, path).await

@@ -21,7 +21,7 @@ use crate::{Choice, Policy, PolicyRng};
 const PREFILL_WEIGHT: f64 = 8.0;
 /// Prompt tokens of wait that are as good as none: less than one step's usual budget.
 const SLACK_PREFILL_TOKENS: f64 = 128.0;
-/// A long request borrows a clean instance when the others are this much fuller.
+/// Long requests borrow clean instances once those with long prompts hold this many times the request itself.
 const BORROW_FACTOR: f64 = 2.0;
 
 /// Which lane a request takes, and what room a lane has.
@@ -164,7 +164,7 @@ impl Lanes {
     fn mark_long(&mut self, shape: &RequestShape, fleet: &FleetView<'_>) {
         let last = self.last;
         let (mut all, mut busy) = (0_u32, 0_u32);
-        let (mut clean_load, mut dirty_load) = (f64::INFINITY, f64::INFINITY);
+        let mut dirty_load = f64::INFINITY;
         for one in fleet.candidates() {
             let load = one.outstanding_tokens() / one.load.weight;
             let dirty = one
@@ -174,20 +174,18 @@ impl Lanes {
             self.marks[one.index] = Mark { least: load, dirty };
             all += 1;
             busy += u32::from(dirty);
-            let least = if dirty {
-                &mut dirty_load
-            } else {
-                &mut clean_load
-            };
-            *least = least.min(load);
+            if dirty {
+                dirty_load = dirty_load.min(load);
+            }
         }
         let most = (f64::from(all) * (1.0 - self.reserved)).floor().max(1.0);
         let own = f64::from(shape.uncached_tokens()) + f64::from(shape.predicted_output_tokens);
         let keep = f64::from(busy) >= most;
-        let borrow = dirty_load > BORROW_FACTOR * (clean_load + own);
+        let borrow = dirty_load > BORROW_FACTOR * own;
         self.borrowed += u64::from(keep && borrow);
         for (mark, mask) in self.marks.iter().zip(&mut self.mask) {
-            *mask = mark.least.is_finite() && (!keep || borrow != mark.dirty);
+            // borrowing widens the choice; it does not drive long requests away from where they belong
+            *mask = mark.least.is_finite() && (!keep || borrow || mark.dirty);
         }
     }
 }

@@ -187,6 +187,20 @@ impl OpenExchange {
         })
     }
 
+    /// The client left before the body's end: what it has got may be a whole answer all the same.
+    fn end_meter_early(&mut self) {
+        let Some(meter) = &mut self.meter else { return };
+        let now = now_ns();
+        meter.end(false, now);
+        if meter.answer().complete {
+            self.record.stamps.end_ns = Some(now);
+            self.record.stamps.client_end_ns = self
+                .client
+                .as_ref()
+                .and_then(|client| client.all_taken_ns());
+        }
+    }
+
     fn close_meter(&mut self) {
         let Some(meter) = self.meter.take() else {
             return;
@@ -247,6 +261,7 @@ impl OpenExchange {
 impl Drop for OpenExchange {
     /// The one place where a request ends.
     fn drop(&mut self) {
+        self.end_meter_early();
         self.close_meter();
         self.release();
         self.record.outcome = self.outcome();

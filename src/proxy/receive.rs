@@ -1,10 +1,11 @@
 //! Reading a request: its path, its body up to the hold limit, and what routing may know of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_policies::shape::Api;
-use http::header::{CONTENT_TYPE, UPGRADE};
+use http::header::{CONTENT_TYPE, EXPECT, UPGRADE};
 use http::request::Parts;
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -20,6 +21,10 @@ use crate::config::checked::{Config, Limits, UsageMode};
 
 /// Bytes one permit of the buffer budget stands for.
 const PERMIT_BYTES: usize = 1024;
+/// Bytes read on from a client that was refused.
+const READ_AWAY_BYTES_MAX: usize = 64 << 20;
+/// Time spent on them.
+const READ_AWAY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The budget for request bytes held by all requests together.
 pub fn buffer_budget(limits: &Limits) -> Arc<Semaphore> {
@@ -136,9 +141,11 @@ pub async fn receive(
     let declared = incoming.size_hint().exact();
     let limit_bytes = config.limits.body_bytes;
     if declared.is_some_and(|bytes| bytes > limit_bytes) {
+        read_away(parts, incoming);
         return Err(Refusal::BodyTooLarge { limit_bytes });
     }
     let mut reader = Reader {
+        head: parts,
         limits: &config.limits,
         budget,
         permits: None,
@@ -182,6 +189,27 @@ pub async fn receive(
     ))
 }
 
+/// Reads on for a while what a refused client still sends: closing a socket with unread bytes resets it, and
+/// the reset can overtake the answer.
+pub fn read_away(parts: &Parts, mut incoming: Incoming) {
+    // reading would tell a client that waits for our word to go on
+    if parts.headers.contains_key(EXPECT) {
+        return;
+    }
+    tokio::spawn(async move {
+        let reading = async {
+            let mut left = READ_AWAY_BYTES_MAX;
+            while let Some(Ok(frame)) = incoming.frame().await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(READ_AWAY_TIME_MAX, reading).await;
+    });
+}
+
 fn skim_whole(parts: &Parts, api: Api, bytes: &Bytes) -> Skim {
     multipart_model(parts, api, bytes).unwrap_or_else(|| skim::skim(api, bytes))
 }
@@ -213,6 +241,7 @@ fn joined(mut parts: Vec<Bytes>) -> Bytes {
 }
 
 struct Reader<'a> {
+    head: &'a Parts,
     limits: &'a Limits,
     budget: &'a Arc<Semaphore>,
     permits: Option<OwnedSemaphorePermit>,
@@ -240,6 +269,7 @@ impl Reader<'_> {
             self.bytes += data.len();
             self.parts.push(data);
             if self.bytes as u64 > self.limits.body_bytes {
+                read_away(self.head, incoming);
                 return Err(Refusal::BodyTooLarge {
                     limit_bytes: self.limits.body_bytes,
                 });

@@ -56,7 +56,10 @@ pub async fn serve(
     let answered = match kind {
         // boxed, so that a stream that lasts does not keep the room that getting its head took
         Ok(kind) => Box::pin(answer(&core, &mut open, &kind, parts, body)).await,
-        Err(refusal) => Err(refusal),
+        Err(refusal) => {
+            receive::read_away(&parts, body);
+            Err(refusal)
+        }
     };
     let mut response = match answered {
         Ok((answered, received)) => relay(&core, open, answered, received),

@@ -89,11 +89,13 @@ impl Server {
             .enable_all()
             .build()
             .map_err(StartError::Worker)?;
-        let listener = control.block_on(async { bind(config.server.listen, "server.listen") })?;
+        let inside = control.enter();
+        let listener = bind(config.server.listen, "server.listen")?;
         let admin_listener = match config.admin.listen {
-            Some(addr) => Some(control.block_on(async { bind(addr, "admin.listen") })?),
+            Some(addr) => Some(bind(addr, "admin.listen")?),
             None => None,
         };
+        drop(inside);
         let addr_of = |listener: &TcpListener| listener.local_addr().map_err(StartError::Worker);
         let server_addr = addr_of(&listener)?;
         let admin_addr = admin_listener.as_ref().map(addr_of).transpose()?;

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::client::{Ask, BodyEnd, Client};
 use crate::support::proxy::{Proxy, Setup};
-use crate::support::reply::{End, Reply, gate, ms};
+use crate::support::reply::{
+    End, Reply, error_event, finish_event, gate, ms, role_event, text_event,
+};
 use crate::support::upstream::{Script, Upstream};
 
 const LIMIT: Duration = ms(100);
@@ -60,6 +62,46 @@ async fn between_the_head_and_the_first_event() {
     assert_cancelled(&proxy, &upstream, left, "b").await;
     let record = proxy.record("b").await;
     assert!(record["server_ttft_ms"].is_null(), "{record}");
+}
+
+/// Client libraries close as soon as they have read `[DONE]`, before the body's own end.
+#[tokio::test]
+async fn after_the_whole_answer_it_is_ok_and_after_an_error_the_engines() {
+    let done = "data: [DONE]\n\n".to_owned();
+    let cases = [
+        (
+            "whole",
+            vec![role_event(), text_event("a"), finish_event(), done],
+            "ok",
+        ),
+        (
+            "error",
+            vec![role_event(), text_event("a"), error_event()],
+            "engine_error",
+        ),
+    ];
+    for (id, events, outcome) in cases {
+        let bytes: usize = events.iter().map(String::len).sum();
+        let upstream = Script::new(move |_| {
+            let begun = events.iter().fold(Reply::sse(), |reply, event| {
+                reply.chunk(ms(1), event.as_bytes())
+            });
+            begun.then(End::Hold)
+        })
+        .start();
+        let proxy = Setup::one(&upstream).start();
+        let mut client = Client::connect(proxy.addr).await;
+        client.send(&Ask::chat().id(id).bytes()).await;
+        let head = client.head().await;
+        client.body(&head).at_least(bytes as u64).await;
+        drop(client);
+        proxy.settled().await;
+        let record = proxy.record(id).await;
+        assert_eq!(record["outcome"], outcome, "{record}");
+        assert_eq!(record["complete"], outcome == "ok", "{record}");
+        assert_eq!(record["transport_clean"], false, "{record}");
+        assert_eq!(record["content_chunks"], 1, "{record}");
+    }
 }
 
 #[tokio::test]

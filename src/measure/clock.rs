@@ -1,31 +1,20 @@
 //! The one monotonic clock: nanoseconds since the process started.
+//!
+//! The system's clock, not a counter of our own calibration: one calibrated at start was up to 27 µs a second off
+//! against a packet capture, and saves 20 ns a read at most.
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 /// Nanoseconds on the process's monotonic clock. 0 is never a valid stamp.
 pub type Ns = u64;
 
-struct Anchor {
-    clock: quanta::Clock,
-    origin: u64,
-}
-
-fn anchor() -> &'static Anchor {
-    static ANCHOR: OnceLock<Anchor> = OnceLock::new();
-    ANCHOR.get_or_init(|| {
-        let clock = quanta::Clock::new();
-        let origin = clock.raw();
-        Anchor { clock, origin }
-    })
-}
-
 /// Now, in nanoseconds since the process's first use of the clock; at least 1.
 pub fn now_ns() -> Ns {
-    let anchor = anchor();
-    anchor
-        .clock
-        .delta_as_nanos(anchor.origin, anchor.clock.raw())
-        .max(1)
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    let since = ORIGIN.get_or_init(Instant::now).elapsed();
+    // wraps after 584 years
+    (since.as_nanos() as u64).max(1)
 }
 
 /// A difference of two stamps in milliseconds; 0 if they are out of order.

@@ -82,12 +82,12 @@ impl ClientSide {
         }
     }
 
-    fn stamp_write(&self, result: &Poll<io::Result<usize>>) {
+    /// A write begun at `now` did that. Its end is no stamp: a client on the same machine may run before the call returns.
+    fn stamp_write(&self, now: Ns, result: &Poll<io::Result<usize>>) {
         let since = self.blocked_since_ns.load(Relaxed);
         match result {
-            Poll::Pending if since == 0 => self.blocked_since_ns.store(now_ns(), Relaxed),
+            Poll::Pending if since == 0 => self.blocked_since_ns.store(now, Relaxed),
             Poll::Ready(Ok(_)) => {
-                let now = now_ns();
                 self.last_write_ns.store(now, Relaxed);
                 if since != 0 {
                     self.blocked_ns
@@ -152,8 +152,9 @@ impl<S: Write + Unpin> Write for ClientIo<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let now = now_ns();
         let result = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.side.stamp_write(&result);
+        self.side.stamp_write(now, &result);
         result
     }
 
@@ -162,8 +163,9 @@ impl<S: Write + Unpin> Write for ClientIo<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let now = now_ns();
         let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.side.stamp_write(&result);
+        self.side.stamp_write(now, &result);
         result
     }
 

@@ -12,6 +12,7 @@ use http_body::Body;
 use tokio::io::AsyncWrite;
 
 use super::body::{BodyError, UpstreamBody};
+use crate::measure::clock::{Ns, now_ns};
 
 /// Pieces handed to one write.
 const PIECES_MAX: usize = 8;
@@ -73,12 +74,12 @@ impl Sending {
         self.queue.is_empty() && self.body.is_none()
     }
 
-    /// Writes as much as the socket takes; `true` if it took anything. Ready when all is written.
+    /// Writes as much as the socket takes and tells when each write was begun. Ready when all is written.
     pub fn poll<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
-        wrote: &mut impl FnMut(),
+        wrote: &mut impl FnMut(Ns),
     ) -> Poll<Result<(), SendError>> {
         while !self.is_done() {
             // the body's first piece goes out together with the head
@@ -88,8 +89,10 @@ impl Sending {
                 _ => {}
             }
             if !self.queue.is_empty() {
+                // not the call's end: an instance on the same machine may run before it returns
+                let begun_ns = now_ns();
                 ready!(self.poll_write(stream, cx))?;
-                wrote();
+                wrote(begun_ns);
             }
         }
         Poll::Ready(Ok(()))

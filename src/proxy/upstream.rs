@@ -29,7 +29,7 @@ pub struct Connection {
     head_bytes_max: usize,
     /// the newest read
     pub last_read_ns: Ns,
-    /// the newest write
+    /// when the newest write was begun
     pub last_write_ns: Option<Ns>,
     /// whether a request went over it before
     pub reused: bool,
@@ -136,8 +136,8 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Result<(), AttemptError> {
         let last_write_ns = &mut self.last_write_ns;
-        let sent = sending.poll(&mut self.stream, cx, &mut || {
-            *last_write_ns = Some(now_ns())
+        let sent = sending.poll(&mut self.stream, cx, &mut |at_ns| {
+            *last_write_ns = Some(at_ns)
         });
         match sent {
             Poll::Ready(Err(error @ SendError::Body(_))) => Err(AttemptError::Body(error)),
@@ -255,8 +255,8 @@ impl AnswerBody {
             return;
         };
         let last_write_ns = &mut self.connection.last_write_ns;
-        match sending.poll(&mut self.connection.stream, cx, &mut || {
-            *last_write_ns = Some(now_ns())
+        match sending.poll(&mut self.connection.stream, cx, &mut |at_ns| {
+            *last_write_ns = Some(at_ns)
         }) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.sending = None,

@@ -27,18 +27,18 @@ def address(text):
 class Proxy:
     """`evenkeel serve` on ports that the kernel chose, in front of the given engines."""
 
-    def __init__(self, name, engines, folder, policy="round_robin", pool=""):
+    def __init__(self, name, engines, folder, policy="round_robin", pool="", records=""):
         self.folder = Path(folder) / name
         self.records_dir = self.folder / "records"
         self.folder.mkdir(parents=True)
         config = self.folder / "evenkeel.toml"
-        config.write_text(self.config(engines, policy, pool))
+        config.write_text(self.config(engines, policy, pool, records))
         self.group = Group([binary(), "serve", "--config", config], self.folder / "output.log")
         found = wait_until(self.listening, 20, "evenkeel prints the addresses it listens on")
         self.server, self.admin = address(found[1]), address(found[2])
         self.url = f"http://{found[1]}"
 
-    def config(self, engines, policy, pool):
+    def config(self, engines, policy, pool, records):
         lines = [
             "[server]",
             'listen = "127.0.0.1:0"',
@@ -46,6 +46,7 @@ class Proxy:
             'listen = "127.0.0.1:0"',
             "[records]",
             f"dir = {json.dumps(str(self.records_dir))}",
+            records,
             "[[pools]]",
             'name = "tiny"',
             f'policy = {{ kind = "{policy}" }}',

@@ -1,0 +1,38 @@
+"""Evenkeel's stamps against a packet capture, in small; `benches/meter/run` is the measurement.
+
+How late a reader is woken is the machine's affair, so the bars are wide where waking is part of the figure.
+"""
+
+import pytest
+
+import packets
+import stamp_check
+
+STREAMS, EVENTS, GAP_S = 20, 100, 0.01
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory, figures):
+    missing = packets.missing()
+    if missing:
+        pytest.skip(missing)
+    found = stamp_check.run(tmp_path_factory.mktemp("stamps"), STREAMS, EVENTS, GAP_S)
+    for kind, values in found.items():
+        figures[f"{kind} stamp less packet, us, P50"] = round(stamp_check.quantile(values, 0.5), 1)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["request went", "hand-over"])
+def test_what_evenkeel_sends_is_stamped_when_its_packet_goes_out(found, kind):
+    assert abs(stamp_check.quantile(found[kind], 0.5)) < 100
+
+
+def test_an_arrival_is_stamped_after_its_packet_and_soon(found):
+    assert len(found["arrival"]) == STREAMS * EVENTS
+    assert stamp_check.quantile(found["arrival"], 0.01) > -100
+    assert stamp_check.quantile(found["arrival"], 0.5) < 1000
+
+
+def test_chunks_have_a_hand_over(found):
+    """Those of a stream's last read have none: the client's socket takes them together with the end."""
+    assert len(found["hand-over"]) > 0.9 * len(found["arrival"])

@@ -42,23 +42,32 @@ impl GapFigures {
         if times == 0 {
             return;
         }
+        self.add(gap_ns, gap_ns.saturating_mul(u64::from(times)), times);
+    }
+
+    /// Counts one gap.
+    #[inline]
+    pub fn record(&mut self, gap_ns: u64) {
+        self.add(gap_ns, gap_ns, 1);
+    }
+
+    #[inline]
+    fn add(&mut self, gap_ns: u64, sum_ns: u64, times: u32) {
         if self.buckets.is_empty() {
-            self.buckets = vec![0; BUCKETS];
-            self.least_ns = gap_ns;
+            self.begin(gap_ns);
         }
         self.count += u64::from(times);
-        self.sum_ns = self
-            .sum_ns
-            .saturating_add(gap_ns.saturating_mul(u64::from(times)));
+        self.sum_ns = self.sum_ns.saturating_add(sum_ns);
         self.least_ns = self.least_ns.min(gap_ns);
         self.greatest_ns = self.greatest_ns.max(gap_ns);
         let slot = &mut self.buckets[bucket(gap_ns)];
         *slot = slot.saturating_add(times);
     }
 
-    /// Counts one gap.
-    pub fn record(&mut self, gap_ns: u64) {
-        self.record_n(gap_ns, 1);
+    #[cold]
+    fn begin(&mut self, gap_ns: u64) {
+        self.buckets = vec![0; BUCKETS];
+        self.least_ns = gap_ns;
     }
 
     /// How many gaps.

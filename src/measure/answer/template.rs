@@ -31,8 +31,16 @@ pub struct Skimmed {
 /// Bytes with a hole for a number.
 #[derive(Debug)]
 struct Frame {
-    bytes: Vec<u8>,
-    hole: Option<usize>,
+    /// as they were in the chunk learned from: the number seldom changes
+    learned: Vec<u8>,
+    hole: Option<Hole>,
+}
+
+/// Where the number was in the bytes.
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    start: usize,
+    end: usize,
 }
 
 fn digits(bytes: &[u8]) -> usize {
@@ -49,42 +57,51 @@ fn is_number(digits: &[u8]) -> bool {
 
 impl Frame {
     fn new(bytes: &[u8]) -> Frame {
-        let counter = COUNTERS.iter().find_map(|name| {
+        let hole = COUNTERS.iter().find_map(|name| {
             let start = memmem::find(bytes, name)? + name.len();
             let length = digits(&bytes[start..]);
+            let end = start + length;
             // Only a whole number that ends in this frame.
-            let ends = matches!(bytes.get(start + length), Some(b',' | b'}'));
-            (length > 0 && ends).then_some((start, length))
+            let ends = matches!(bytes.get(end), Some(b',' | b'}'));
+            (length > 0 && ends).then_some(Hole { start, end })
         });
-        match counter {
-            Some((start, length)) => Frame {
-                bytes: [&bytes[..start], &bytes[start + length..]].concat(),
-                hole: Some(start),
-            },
-            None => Frame {
-                bytes: bytes.to_vec(),
-                hole: None,
-            },
+        Frame {
+            learned: bytes.to_vec(),
+            hole,
         }
     }
 
-    /// Bytes this frame takes at the front.
-    fn front(&self, data: &[u8]) -> Option<usize> {
-        let Some(hole) = self.hole else {
-            return data.starts_with(&self.bytes).then_some(self.bytes.len());
-        };
-        let rest = data.strip_prefix(&self.bytes[..hole])?;
-        let length = digits(rest);
-        (is_number(&rest[..length]) && rest[length..].starts_with(&self.bytes[hole..]))
-            .then_some(self.bytes.len() + length)
+    /// What is left after this frame at the front.
+    #[inline]
+    fn front<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+        match data.strip_prefix(self.learned.as_slice()) {
+            Some(rest) => Some(rest),
+            None => self.front_with_another_number(data),
+        }
+    }
+
+    fn front_with_another_number<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+        let hole = self.hole?;
+        let rest = data.strip_prefix(&self.learned[..hole.start])?;
+        let (number, rest) = rest.split_at(digits(rest));
+        if !is_number(number) {
+            return None;
+        }
+        rest.strip_prefix(&self.learned[hole.end..])
     }
 
     /// What is left before this frame at the back.
+    #[inline]
     fn back<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
-        let Some(hole) = self.hole else {
-            return data.strip_suffix(self.bytes.as_slice());
-        };
-        let rest = data.strip_suffix(&self.bytes[hole..])?;
+        match data.strip_suffix(self.learned.as_slice()) {
+            Some(rest) => Some(rest),
+            None => self.back_with_another_number(data),
+        }
+    }
+
+    fn back_with_another_number<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+        let hole = self.hole?;
+        let rest = data.strip_suffix(&self.learned[hole.end..])?;
         let length = rest
             .iter()
             .rev()
@@ -94,7 +111,7 @@ impl Frame {
         if !is_number(number) {
             return None;
         }
-        rest.strip_suffix(&self.bytes[..hole])
+        rest.strip_suffix(&self.learned[..hole.start])
     }
 }
 
@@ -123,8 +140,7 @@ fn stays_inside_string(body: &[u8]) -> bool {
 
 impl Template {
     fn matches(&self, data: &[u8]) -> Option<Skimmed> {
-        let rest = &data[self.front.front(data)?..];
-        let body = self.back.back(rest)?;
+        let body = self.back.back(self.front.front(data)?)?;
         stays_inside_string(body).then_some(Skimmed {
             choice: self.choice,
             kind: self.kind,

@@ -29,12 +29,9 @@ fn events(count: u64) -> Vec<Vec<u8>> {
 }
 
 fn meter(keep_chunks: bool) -> Meter {
-    let options = MeterOptions {
-        keep_chunks,
-        ..MeterOptions::default()
-    };
+    let log = keep_chunks.then(|| ChunkLog::new(1 << 20));
     let kind = Some(&b"text/event-stream"[..]);
-    Meter::new(Api::Chat, 200, kind, None, &options)
+    Meter::new(Api::Chat, 200, kind, None, &MeterOptions::default()).with_log(log)
 }
 
 /// Feeds reads 20 ms apart, each handed on at once; gives the time of the last.

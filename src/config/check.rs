@@ -238,6 +238,7 @@ impl Checker<'_> {
         let scan = self.at_least(section, "scan_cap_bytes", measure.scan_cap_bytes, 1 << 10);
         let chunks = self.at_least(section, "chunks_cap_bytes", measure.chunks_cap_bytes, 0);
         Measure {
+            enabled: measure.enabled,
             usage: measure.usage,
             scan_cap_bytes: usize::try_from(scan.0).unwrap_or(usize::MAX),
             image_tokens: measure.image_tokens,

@@ -144,6 +144,8 @@ pub enum UsageMode {
 /// What is measured and how.
 #[derive(Debug, Clone)]
 pub struct Measure {
+    /// whether answers are read
+    pub enabled: bool,
     /// whether engines are asked for token counts
     pub usage: UsageMode,
     /// bytes of one event that are looked at; the rest of a longer one is passed on unread

@@ -184,6 +184,8 @@ impl Default for Timeouts {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Measure {
+    /// whether answers are read; without it streams have no figures and token counts are unknown to policies
+    pub enabled: bool,
     /// whether engines are asked for token counts where the client does not
     pub usage: UsageMode,
     /// bytes of one event that are looked at; a longer one is passed on all the same
@@ -199,6 +201,7 @@ pub struct Measure {
 impl Default for Measure {
     fn default() -> Self {
         Measure {
+            enabled: true,
             usage: UsageMode::AsAsked,
             scan_cap_bytes: ByteSize(4 << 20),
             image_tokens: 1_000,

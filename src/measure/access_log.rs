@@ -20,9 +20,10 @@ struct LogSink {
 impl Sink for LogSink {
     type Item = String;
 
-    fn take(&mut self, line: String) {
+    fn take(&mut self, line: String) -> u64 {
         self.buffer.extend_from_slice(line.as_bytes());
         self.buffer.push(b'\n');
+        1
     }
 
     fn buffered(&self) -> usize {

@@ -3,16 +3,17 @@
 //! An entry is a flag byte (kind, which parts follow), then variable-length numbers: arrival in
 //! µs since the chunk before, choice if not 0, tokens if known and not 1, hand-over in µs after
 //! arrival. Stamps are cut to µs before the difference is taken, so errors do not add up.
+//!
+//! A log with a spill holds one block; full ones wait on disk until [`ChunkLog::recall`].
 
-use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
 
 use super::clock::Ns;
+use super::spill::{BLOCK_BYTES, Spill, Spilled};
 
-const BLOCK_BYTES: usize = 512;
-/// Blocks kept for the next streams; past it they are freed.
-const POOL_BLOCKS: usize = 4096;
-
-static POOL: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
+/// Longest entry: the flags and four numbers.
+const ENTRY_BYTES: usize = 32;
 
 /// What a chunk carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,58 +52,75 @@ const HAS_HANDED: u8 = 1 << 6;
 /// Output chunks in order of arrival, up to a cap of bytes.
 #[derive(Debug, Default)]
 pub struct ChunkLog {
-    blocks: Vec<Box<[u8]>>,
-    length: usize,
+    /// the entries, or those after the last spilled block
+    entries: Vec<u8>,
+    spilled: Option<Spilled>,
+    spilled_bytes: usize,
     cap_bytes: usize,
     chunks: u64,
     last_us: u64,
     truncated: bool,
 }
 
-impl Clone for ChunkLog {
-    fn clone(&self) -> ChunkLog {
-        ChunkLog {
-            blocks: self.blocks.clone(),
-            ..*self
-        }
-    }
-}
-
-impl Drop for ChunkLog {
-    fn drop(&mut self) {
-        if self.blocks.is_empty() {
-            return;
-        }
-        let mut pool = POOL.lock();
-        let room = POOL_BLOCKS.saturating_sub(pool.len());
-        pool.extend(self.blocks.drain(..).take(room));
-    }
-}
-
 impl ChunkLog {
-    /// An empty log that grows to `cap_bytes` at most.
+    /// An empty log that grows to `cap_bytes` in memory.
     pub fn new(cap_bytes: usize) -> ChunkLog {
-        let mut log = ChunkLog::default();
-        log.cap_bytes = cap_bytes;
-        log
+        ChunkLog {
+            cap_bytes,
+            ..ChunkLog::default()
+        }
+    }
+
+    /// An empty log that hands full blocks to `spill`.
+    pub fn spilling(cap_bytes: usize, spill: Arc<Spill>) -> ChunkLog {
+        ChunkLog {
+            spilled: Some(Spilled::none(spill)),
+            ..ChunkLog::new(cap_bytes)
+        }
     }
 
     /// Appends a chunk; past the cap it is dropped and the log marked truncated.
     pub fn push(&mut self, chunk: Chunk) {
-        let mut entry = [0u8; 32];
+        let mut entry = [0u8; ENTRY_BYTES];
         let length = self.encode(&chunk, &mut entry);
-        if self.truncated || self.length + length > self.cap_bytes {
+        if self.truncated || self.bytes() + length > self.cap_bytes || !self.make_room(length) {
             self.truncated = true;
             return;
         }
-        for &byte in &entry[..length] {
-            self.push_byte(byte);
-        }
+        self.entries.extend_from_slice(&entry[..length]);
         self.last_us = (chunk.arrival_ns / 1000).max(self.last_us);
         self.chunks += 1;
     }
 
-    /// Chunks in the log.
+    /// Spills a full block; false if it could not go.
+    fn make_room(&mut self, length: usize) -> bool {
+        let Some(spilled) = &mut self.spilled else {
+            return true;
+        };
+        if self.entries.len() + length <= BLOCK_BYTES {
+            return true;
+        }
+        let block = std::mem::take(&mut self.entries);
+        let bytes = block.len();
+        let kept = spilled.put(block);
+        // what could not go is lost, and all after it: the log ends before it
+        self.spilled_bytes += if kept { bytes } else { 0 };
+        kept
+    }
+
+    /// Brings spilled blocks back into memory; the log can then be read. Reads the disk: not for a core.
+    pub fn recall(&mut self) -> io::Result<()> {
+        let Some(spilled) = self.spilled.take() else {
+            return Ok(());
+        };
+        let last = std::mem::take(&mut self.entries);
+        self.entries = spilled.gather()?;
+        self.entries.extend_from_slice(&last);
+        self.spilled_bytes = 0;
+        Ok(())
+    }
+
+    /// Chunks pushed and not dropped.
     pub fn len(&self) -> u64 {
         self.chunks
     }
@@ -114,35 +132,23 @@ impl ChunkLog {
 
     /// Bytes the entries take.
     pub fn bytes(&self) -> usize {
-        self.length
+        self.spilled_bytes + self.entries.len()
     }
 
-    /// True if chunks were dropped at the cap.
+    /// True if chunks were dropped, at the cap or because a block could not be spilled.
     pub fn truncated(&self) -> bool {
         self.truncated
     }
 
-    /// The chunks, stamps in whole microseconds (given in ns).
+    /// The chunks in memory, stamps in whole microseconds (given in ns).
     pub fn iter(&self) -> Chunks<'_> {
         Chunks {
-            log: self,
-            at: 0,
+            entries: &self.entries,
             last_us: 0,
         }
     }
 
-    fn push_byte(&mut self, byte: u8) {
-        let (block, offset) = (self.length / BLOCK_BYTES, self.length % BLOCK_BYTES);
-        if block == self.blocks.len() {
-            let fresh = POOL.lock().pop();
-            self.blocks
-                .push(fresh.unwrap_or_else(|| vec![0; BLOCK_BYTES].into_boxed_slice()));
-        }
-        self.blocks[block][offset] = byte;
-        self.length += 1;
-    }
-
-    fn encode(&self, chunk: &Chunk, entry: &mut [u8; 32]) -> usize {
+    fn encode(&self, chunk: &Chunk, entry: &mut [u8; ENTRY_BYTES]) -> usize {
         let arrival_us = chunk.arrival_ns / 1000;
         let delta_us = arrival_us.saturating_sub(self.last_us);
         let mut flags = match chunk.kind {
@@ -178,7 +184,7 @@ impl ChunkLog {
 }
 
 /// LEB128: seven bits a byte, least first.
-fn put(entry: &mut [u8; 32], mut at: usize, mut value: u64) -> usize {
+fn put(entry: &mut [u8; ENTRY_BYTES], mut at: usize, mut value: u64) -> usize {
     while value >= 0x80 {
         entry[at] = value as u8 | 0x80;
         value >>= 7;
@@ -191,18 +197,14 @@ fn put(entry: &mut [u8; 32], mut at: usize, mut value: u64) -> usize {
 /// Decodes a log.
 #[derive(Debug)]
 pub struct Chunks<'a> {
-    log: &'a ChunkLog,
-    at: usize,
+    entries: &'a [u8],
     last_us: u64,
 }
 
 impl Chunks<'_> {
     fn byte(&mut self) -> Option<u8> {
-        if self.at >= self.log.length {
-            return None;
-        }
-        let byte = self.log.blocks[self.at / BLOCK_BYTES][self.at % BLOCK_BYTES];
-        self.at += 1;
+        let (&byte, rest) = self.entries.split_first()?;
+        self.entries = rest;
         Some(byte)
     }
 

@@ -5,9 +5,6 @@
 use super::clock::{Ns, ms_between};
 use super::summary::{Answer, Exchange, Stamps};
 
-/// Choices told apart when gaps are taken.
-const CHOICES: usize = 1024;
-
 /// Client TTFT minus server TTFT, by stage. The parts add up exactly, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutsideEngine {
@@ -149,25 +146,6 @@ fn tpot_ms(answer: &Answer, choices: usize) -> Option<f64> {
 fn choices(exchange: &Exchange, answer: &Answer) -> usize {
     let asked = exchange.shape.map_or(1, |shape| shape.choices as usize);
     asked.max(answer.choices.len()).max(1)
-}
-
-/// Gaps between output chunks of one choice, µs, over all choices; empty without a chunk log.
-pub fn chunk_gaps_us(exchange: &Exchange) -> Vec<u32> {
-    let mut last: Vec<Option<Ns>> = Vec::new();
-    let mut gaps = Vec::new();
-    for chunk in exchange.chunks.iter().flat_map(|log| log.iter()) {
-        let choice = chunk.choice as usize;
-        if choice >= CHOICES {
-            continue;
-        }
-        if last.len() <= choice {
-            last.resize(choice + 1, None);
-        }
-        let before = last[choice].replace(chunk.arrival_ns);
-        let gap_us = before.map(|before| chunk.arrival_ns.saturating_sub(before) / 1000);
-        gaps.extend(gap_us.map(|us| u32::try_from(us).unwrap_or(u32::MAX)));
-    }
-    gaps
 }
 
 impl Figures {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::clock::Ns;
-use super::figures::{Figures, chunk_gaps_us};
+use super::figures::Figures;
 use super::outcome::Outcome;
 use super::speed::{SampleRing, SpeedSample, speed_vs_fleet};
 use super::summary::Exchange;
@@ -189,9 +189,11 @@ struct Series {
 
 impl Series {
     fn record(&mut self, figure: Figure, us: u32, now_ns: Ns) {
-        self.figures[figure as usize]
-            .get_or_insert_with(Box::default)
-            .record(us, now_ns);
+        self.figure(figure).record(us, now_ns);
+    }
+
+    fn figure(&mut self, figure: Figure) -> &mut Windowed {
+        self.figures[figure as usize].get_or_insert_with(Box::default)
     }
 
     fn bytes(&self) -> usize {
@@ -345,11 +347,7 @@ impl CoreRecorder {
     /// Counts an ended request; called once, at its end.
     pub fn record(&self, exchange: &Exchange, figures: &Figures, now_ns: Ns) {
         let ok = exchange.outcome == Outcome::Ok;
-        let gaps = if ok {
-            chunk_gaps_us(exchange)
-        } else {
-            Vec::new()
-        };
+        let gaps = exchange.answer.as_ref().map(|answer| answer.gaps.counts());
         let mut all = self.series.lock();
         for key in pieces(exchange, figures) {
             let by_instance = key.cut == Cut::Instance;
@@ -362,8 +360,9 @@ impl CoreRecorder {
                 ms.into_iter()
                     .for_each(|ms| series.record(figure, us(ms), now_ns));
             }
-            gaps.iter()
-                .for_each(|&gap| series.record(Figure::ChunkGap, gap, now_ns));
+            if let Some(gaps) = gaps.filter(|gaps| gaps.count() > 0) {
+                series.figure(Figure::ChunkGap).merge(gaps, now_ns);
+            }
             if let Some(sample) = speed_sample(exchange, figures).filter(|_| by_instance) {
                 series
                     .speed

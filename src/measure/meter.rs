@@ -18,18 +18,15 @@ const WAITING_CHUNKS: usize = 64;
 pub struct MeterOptions {
     /// bytes held of one unfinished event
     pub scan_cap_bytes: usize,
-    /// keep a chunk log
-    pub keep_chunks: bool,
-    /// bytes of one stream's chunk log
-    pub chunk_cap_bytes: usize,
+    /// read the answer; else it is passed on unmeasured
+    pub enabled: bool,
 }
 
 impl Default for MeterOptions {
     fn default() -> MeterOptions {
         MeterOptions {
             scan_cap_bytes: 4 << 20,
-            keep_chunks: false,
-            chunk_cap_bytes: 1 << 20,
+            enabled: true,
         }
     }
 }
@@ -128,25 +125,30 @@ impl Meter {
         } else {
             Content::Opaque
         };
-        let coding = coding(content_encoding);
+        let coding = if options.enabled {
+            coding(content_encoding)
+        } else {
+            Coding::Closed
+        };
         let mut reader = Reader::new(api);
         let answer = reader.answer_mut();
         answer.streamed = streamed;
         answer.status = Some(status);
         answer.unmeasured = matches!(coding, Coding::Closed);
-        let log = (options.keep_chunks && streamed).then(|| ChunkLog::new(options.chunk_cap_bytes));
-        let waiting = Waiting {
-            log,
-            ..Waiting::default()
-        };
         Meter {
             api,
             status,
             coding,
             content,
             reader,
-            waiting,
+            waiting: Waiting::default(),
         }
+    }
+
+    /// Chunks of a stream go to `log`.
+    pub fn with_log(mut self, log: Option<ChunkLog>) -> Meter {
+        self.waiting.log = log.filter(|_| self.reader.answer().streamed);
+        self
     }
 
     /// One upstream read's body bytes. Nothing of `bytes` is kept by reference.

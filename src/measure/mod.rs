@@ -2,6 +2,7 @@
 
 pub mod access_log;
 pub mod answer;
+pub mod chunk_line;
 pub mod chunk_log;
 pub mod clock;
 pub mod figures;
@@ -14,6 +15,7 @@ pub mod prometheus;
 pub mod record;
 pub mod skew;
 pub mod speed;
+pub mod spill;
 pub mod sse;
 pub mod summary;
 pub mod windows;

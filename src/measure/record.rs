@@ -262,6 +262,17 @@ impl Record {
         serde_json::to_string(self)
     }
 
+    /// Appends a whole line, or nothing.
+    pub fn write_line(&self, lines: &mut Vec<u8>) -> serde_json::Result<()> {
+        let before = lines.len();
+        let written = serde_json::to_writer(&mut *lines, self);
+        match &written {
+            Ok(()) => lines.push(b'\n'),
+            Err(_) => lines.truncate(before),
+        }
+        written
+    }
+
     fn of_route(exchange: &Exchange) -> Record {
         let shape = exchange.shape.as_ref();
         let api = serde_json::to_value(exchange.api).ok();

@@ -144,7 +144,7 @@ pub struct Stamps {
 }
 
 /// One request, ended.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Exchange {
     /// `x-request-id`, kept or made
     pub request_id: String,

@@ -41,8 +41,13 @@ pub fn bucket_floor_us(us: u32) -> u32 {
     us >> shift << shift
 }
 
+/// Width of the bucket whose least value is `floor_us`.
+pub fn bucket_width_us(floor_us: u32) -> u64 {
+    1 << (floor_us.max(1).ilog2() + 1).saturating_sub(SUB_BUCKETS.ilog2())
+}
+
 /// Values counted in buckets, in µs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// (least value of the bucket, times), sorted
     buckets: Vec<(u32, u32)>,
@@ -54,10 +59,15 @@ pub struct Counts {
 impl Counts {
     /// Counts `us`; 0 counts as 1, more than an hour as an hour.
     pub fn record(&mut self, us: u32) {
+        self.record_n(us, 1);
+    }
+
+    /// Counts `us` so many times.
+    pub fn record_n(&mut self, us: u32, times: u32) {
         let us = us.clamp(1, GREATEST_US);
-        self.add_bucket(bucket_floor_us(us), 1);
-        self.count += 1;
-        self.sum_us += u64::from(us);
+        self.add_bucket(bucket_floor_us(us), times);
+        self.count += u64::from(times);
+        self.sum_us += u64::from(us) * u64::from(times);
         self.greatest_us = self.greatest_us.max(us);
     }
 
@@ -91,6 +101,19 @@ impl Counts {
     /// The exact greatest, µs; absent without a value.
     pub fn greatest_us(&self) -> Option<u32> {
         (self.count > 0).then_some(self.greatest_us)
+    }
+
+    /// Least value, in µs, of the bucket that holds a quantile (0 to 1), by the nearest rank.
+    pub fn quantile_floor_us(&self, quantile: f64) -> Option<u32> {
+        let rank = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        let mut floors = self.buckets.iter().map(|&(floor, times)| {
+            seen += u64::from(times);
+            (floor, seen)
+        });
+        floors
+            .find(|&(_, seen)| seen >= rank)
+            .map(|(floor, _)| floor)
     }
 
     /// Values of at most `edge_us`; a bucket counts whole, by its least value.
@@ -129,6 +152,21 @@ impl Windowed {
     /// Counts `us` at `now_ns`.
     pub fn record(&mut self, us: u32, now_ns: Ns) {
         self.total.record(us);
+        if let Some(counts) = self.slice(now_ns) {
+            counts.record(us);
+        }
+    }
+
+    /// Counts all of `counts` at `now_ns`.
+    pub fn merge(&mut self, counts: &Counts, now_ns: Ns) {
+        self.total.merge(counts);
+        if let Some(slice) = self.slice(now_ns) {
+            slice.merge(counts);
+        }
+    }
+
+    /// The slice that `now_ns` falls into.
+    fn slice(&mut self, now_ns: Ns) -> Option<&mut Counts> {
         let slice = now_ns / SLICE_NS;
         if self.slices.back().is_none_or(|(last, _)| *last < slice) {
             while self
@@ -140,9 +178,7 @@ impl Windowed {
             }
             self.slices.push_back((slice, Counts::default()));
         }
-        if let Some((_, counts)) = self.slices.back_mut() {
-            counts.record(us);
-        }
+        self.slices.back_mut().map(|(_, counts)| counts)
     }
 
     /// Adds what falls into `window` to `into`.

@@ -18,7 +18,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
+use super::chunk_line;
+use super::chunk_log::ChunkLog;
 use super::record::Record;
+use super::spill::{self, Block, Spill};
 use super::summary::Exchange;
 use crate::config::checked::{ChunkSink, Config, Records};
 
@@ -31,8 +34,8 @@ const BATCH_BYTES: usize = 64 * 1024;
 pub(crate) trait Sink: Send + 'static {
     /// What is submitted.
     type Item: Send + 'static;
-    /// Appends whole lines to buffers.
-    fn take(&mut self, item: Self::Item);
+    /// Appends whole lines to buffers; how many of those that are counted as written.
+    fn take(&mut self, item: Self::Item) -> u64;
     /// Bytes in the buffers.
     fn buffered(&self) -> usize;
     /// Writes the buffers out.
@@ -59,6 +62,16 @@ pub(crate) struct LineWriter<T> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Puts items into a writer's queue without keeping the writer.
+pub(crate) struct Submitter<T>(SyncSender<Message<T>>);
+
+impl<T> Submitter<T> {
+    /// Never waits; false if the queue is full.
+    pub(crate) fn try_submit(&self, item: T) -> bool {
+        self.0.try_send(Message::Item(item)).is_ok()
+    }
+}
+
 impl<T: Send + 'static> LineWriter<T> {
     pub(crate) fn start(name: &str, queue: usize, sink: impl Sink<Item = T>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(queue.max(1));
@@ -71,6 +84,10 @@ impl<T: Send + 'static> LineWriter<T> {
             counts,
             thread: Mutex::new(Some(thread)),
         })
+    }
+
+    pub(crate) fn submitter(&self) -> Submitter<T> {
+        Submitter(self.queue.clone())
     }
 
     /// Never waits; a full queue drops the item and counts it.
@@ -148,8 +165,7 @@ fn run<S: Sink>(queue: &Receiver<Message<S::Item>>, mut sink: S, counts: &Counts
                 if sink.buffered() == 0 {
                     oldest = Instant::now();
                 }
-                sink.take(item);
-                held += 1;
+                held += sink.take(item);
                 if sink.buffered() >= BATCH_BYTES || oldest.elapsed() >= IDLE {
                     write_out(&mut sink, counts, &mut held);
                 }
@@ -214,11 +230,6 @@ impl RotatingFile {
         }
     }
 
-    fn line(&mut self, text: &str) {
-        self.buffer.extend_from_slice(text.as_bytes());
-        self.buffer.push(b'\n');
-    }
-
     fn is_spent(&self) -> bool {
         self.open.as_ref().is_none_or(|(_, bytes, since)| {
             let next = bytes + self.buffer.len() as u64;
@@ -269,7 +280,14 @@ impl RotatingFile {
     }
 }
 
+/// What the queue of the record writer holds.
+enum Submitted {
+    Record(Box<Exchange>),
+    Block(Block),
+}
+
 struct RecordSink {
+    spill: Arc<File>,
     records: RotatingFile,
     chunks: RotatingFile,
     sink: ChunkSink,
@@ -277,6 +295,19 @@ struct RecordSink {
 }
 
 impl RecordSink {
+    fn record(&mut self, mut exchange: Exchange) {
+        if let Some(Err(error)) = exchange.chunks.as_mut().map(ChunkLog::recall) {
+            tracing::warn!(%error, request_id = %exchange.request_id, "a chunk log is lost");
+            exchange.chunks = None;
+        }
+        if let Err(error) = Record::of(&exchange).write_line(&mut self.records.buffer) {
+            tracing::error!(%error, "a record cannot be written as JSON");
+        }
+        if self.keeps_chunks() {
+            chunk_line::write(&exchange, &mut self.chunks.buffer);
+        }
+    }
+
     fn keeps_chunks(&self) -> bool {
         match self.sink {
             ChunkSink::None => false,
@@ -287,18 +318,21 @@ impl RecordSink {
 }
 
 impl Sink for RecordSink {
-    type Item = Box<Exchange>;
+    type Item = Submitted;
 
-    fn take(&mut self, exchange: Box<Exchange>) {
-        match Record::of(&exchange).to_line() {
-            Ok(line) => self.records.line(&line),
-            Err(error) => tracing::error!(%error, "a record cannot be written as JSON"),
-        }
-        if !self.keeps_chunks() {
-            return;
-        }
-        if let Some(line) = chunk_line(&exchange) {
-            self.chunks.line(&line);
+    fn take(&mut self, submitted: Submitted) -> u64 {
+        match submitted {
+            Submitted::Record(exchange) => {
+                self.record(*exchange);
+                1
+            }
+            Submitted::Block(block) => {
+                if let Err(error) = spill::write(&self.spill, &block) {
+                    // the log notices when it is recalled
+                    tracing::debug!(%error, "a block of a chunk log cannot be written");
+                }
+                0
+            }
         }
     }
 
@@ -312,33 +346,10 @@ impl Sink for RecordSink {
     }
 }
 
-/// The line of the chunk file; absent without a chunk log. Times are µs since the request's last
-/// byte at the instance (negative before it).
-fn chunk_line(exchange: &Exchange) -> Option<String> {
-    let (log, sent_ns) = (exchange.chunks.as_ref()?, exchange.stamps.sent_ns?);
-    let since_us = |ns: u64| (ns as i64 - sent_ns as i64) / 1000;
-    let chunks: Vec<_> = log
-        .iter()
-        .map(|chunk| {
-            let handed = chunk.handed_ns.map(since_us);
-            (
-                since_us(chunk.arrival_ns),
-                chunk.choice,
-                chunk.tokens,
-                handed,
-            )
-        })
-        .collect();
-    let truncated = log.truncated();
-    let line = serde_json::json!({
-        "request_id": exchange.request_id, "chunks": chunks, "chunks_truncated": truncated,
-    });
-    Some(line.to_string())
-}
-
 /// The writer of records.
 pub struct RecordWriter {
-    lines: LineWriter<Box<Exchange>>,
+    lines: LineWriter<Submitted>,
+    spill: Arc<Spill>,
 }
 
 impl RecordWriter {
@@ -351,20 +362,31 @@ impl RecordWriter {
     pub fn start_with(records: &Records, config_text: &str) -> io::Result<RecordWriter> {
         std::fs::create_dir_all(&records.dir)?;
         write_run(&records.dir, config_text)?;
+        let file = spill::file(&records.dir)?;
         let sink = RecordSink {
+            spill: file.clone(),
             records: RotatingFile::new("records", records),
             chunks: RotatingFile::new("chunks", records),
             sink: records.chunks,
             sample: records.sample,
         };
+        let lines = LineWriter::start("records", records.queue, sink)?;
+        let queue = lines.submitter();
+        let pass = move |block| queue.try_submit(Submitted::Block(block));
         Ok(RecordWriter {
-            lines: LineWriter::start("records", records.queue, sink)?,
+            lines,
+            spill: Arc::new(Spill::new(file, Box::new(pass))),
         })
+    }
+
+    /// An empty chunk log for a stream.
+    pub fn chunk_log(&self, cap_bytes: usize) -> ChunkLog {
+        ChunkLog::spilling(cap_bytes, self.spill.clone())
     }
 
     /// Takes a record to write. Never waits; when the queue is full it is dropped and counted.
     pub fn submit(&self, exchange: Exchange) {
-        self.lines.submit(Box::new(exchange));
+        self.lines.submit(Submitted::Record(Box::new(exchange)));
     }
 
     /// Records handed to the system.

@@ -49,6 +49,53 @@ fn config(dir: &TempDir) -> Records {
     }
 }
 
+/// An exchange whose log was kept by `writer`.
+fn with_chunks(writer: &RecordWriter, chunks: u64) -> Exchange {
+    let mut log = writer.chunk_log(1 << 20);
+    for at in 0..chunks {
+        log.push(super::super::chunk_log::Chunk {
+            arrival_ns: 2_000_000_000 + at * 20_000_000,
+            choice: 0,
+            kind: super::super::chunk_log::ChunkKind::Text,
+            tokens: None,
+            handed_ns: Some(2_000_050_000 + at * 20_000_000),
+        });
+    }
+    Exchange {
+        chunks: Some(log),
+        ..exchange("p", "i")
+    }
+}
+
+#[test]
+fn a_long_chunk_log_is_written_whole_and_gives_its_blocks_back() {
+    let dir = TempDir::new("spill");
+    let records = Records {
+        chunks: ChunkSink::All,
+        ..config(&dir)
+    };
+    let writer = RecordWriter::start_with(&records, "").unwrap();
+    let exchange = with_chunks(&writer, 4096);
+    assert!(writer.spill.held() > 30, "most of the log is on disk");
+    writer.submit(exchange);
+    writer.flush();
+    assert_eq!((writer.written(), writer.spill.held()), (1, 0));
+    let (_, lines) = dir.lines("chunks");
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    let chunks = line["chunks"].as_array().unwrap();
+    assert_eq!(
+        (chunks.len(), &line["chunks_truncated"]),
+        (4096, &false.into())
+    );
+    assert_eq!(
+        chunks[4095][0].as_i64().unwrap() - chunks[0][0].as_i64().unwrap(),
+        4095 * 20_000
+    );
+    let (_, records) = dir.lines("records");
+    let record: Record = serde_json::from_str(&records[0]).unwrap();
+    assert_eq!(record.chunk_gap_ms.unwrap(), vec![20.0; 4095]);
+}
+
 #[test]
 fn every_record_is_a_whole_line_and_files_rotate_by_size() {
     let dir = TempDir::new("rotate");
@@ -85,9 +132,10 @@ struct Gate(Receiver<()>, SyncSender<()>);
 
 impl Sink for Gate {
     type Item = u8;
-    fn take(&mut self, _: u8) {
+    fn take(&mut self, _: u8) -> u64 {
         let _ = self.1.try_send(());
         let _ = self.0.recv();
+        1
     }
     fn buffered(&self) -> usize {
         0

@@ -18,7 +18,7 @@ use super::relay::{Relay, Source};
 use super::reply::Reply;
 use super::response_ids::{IdSniffer, Place};
 use super::{headers, models, own, route};
-use crate::config::checked::{ChunkSink, Config};
+use crate::measure::chunk_log::ChunkLog;
 use crate::measure::clock::{ms_between, now_ns};
 use crate::measure::meter::{Meter, MeterOptions};
 use crate::measure::withhold::UsageFilter;
@@ -27,8 +27,6 @@ use evenkeel_policies::shape::Api;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const INSTANCE: HeaderName = HeaderName::from_static("x-evenkeel-instance");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// About a thousand chunks.
-const UNWRITTEN_CHUNKS_BYTES: usize = 4096;
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// From request to reply; everything that can happen to a request is below.
@@ -114,17 +112,17 @@ fn relay(
     let api = open.record.api;
     open.record.status = Some(head.status.as_u16());
     let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
-    open.meter = Some(Meter::new(
+    let meter = Meter::new(
         api,
         head.status.as_u16(),
         value(header::CONTENT_TYPE),
         value(header::CONTENT_ENCODING),
         &MeterOptions {
             scan_cap_bytes: config.measure.scan_cap_bytes,
-            keep_chunks: true,
-            chunk_cap_bytes: chunk_cap_bytes(config),
+            enabled: config.measure.enabled,
         },
-    ));
+    );
+    open.meter = Some(meter.with_log(chunk_log(core)));
     let filter = received.usage_withheld.then(UsageFilter::new);
     headers::strip_hop_by_hop(&mut head.headers);
     if filter.is_some() {
@@ -147,18 +145,11 @@ fn relay(
     response
 }
 
-/// A log that is written out may grow to its limit; else it only feeds the chunk-gap histogram.
-fn chunk_cap_bytes(config: &Config) -> usize {
-    let written = config
-        .records
-        .as_ref()
-        .is_some_and(|records| records.chunks != ChunkSink::None);
-    let cap = config.measure.chunks_cap_bytes;
-    if written {
-        cap
-    } else {
-        cap.min(UNWRITTEN_CHUNKS_BYTES)
-    }
+/// A log, where it is written or read by what is written.
+fn chunk_log(core: &Core) -> Option<ChunkLog> {
+    let cap_bytes = core.shared.config.measure.chunks_cap_bytes;
+    let records = core.shared.records.as_ref();
+    records.map(|records| records.chunk_log(cap_bytes))
 }
 
 fn added_headers(core: &Core, open: &OpenExchange, headers: &mut HeaderMap) {

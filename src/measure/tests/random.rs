@@ -173,9 +173,10 @@ proptest! {
         api in prop::sample::select(vec![Api::Chat, Api::Responses, Api::Messages]),
         status in prop::sample::select(vec![200u16, 404, 500]),
     ) {
-        let options = MeterOptions { scan_cap_bytes: 64, keep_chunks: true, chunk_cap_bytes: 64 };
+        let options = MeterOptions { scan_cap_bytes: 64, ..MeterOptions::default() };
         let kind = Some(kind.as_bytes());
-        let mut meter = Meter::new(api, status, kind, Some(coding.as_bytes()), &options);
+        let mut meter = Meter::new(api, status, kind, Some(coding.as_bytes()), &options)
+            .with_log(Some(ChunkLog::new(64)));
         for read in reads.iter().chain([&tail]) {
             meter.read(read, 7);
             meter.handed(3);

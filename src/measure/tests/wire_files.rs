@@ -106,17 +106,14 @@ fn received_http(file: &WireFile) -> Received {
 }
 
 fn run(file: &WireFile, received: &Received, bytewise: bool) -> (Answer, ChunkLog) {
-    let options = MeterOptions {
-        keep_chunks: true,
-        ..MeterOptions::default()
-    };
     let mut meter = Meter::new(
         api(&file.api),
         received.status,
         received.content_type.as_deref().map(str::as_bytes),
         received.content_encoding.as_deref().map(str::as_bytes),
-        &options,
-    );
+        &MeterOptions::default(),
+    )
+    .with_log(Some(ChunkLog::new(1 << 20)));
     let mut chunks = 0;
     for (ms, bytes) in &received.reads {
         let size = if bytewise { 1 } else { bytes.len().max(1) };

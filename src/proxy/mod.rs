@@ -24,6 +24,7 @@ pub mod reply;
 pub mod response_head;
 pub mod response_ids;
 pub mod route;
+pub mod scratch;
 pub mod sending;
 pub mod serve;
 pub mod server;

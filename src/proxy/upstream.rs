@@ -15,12 +15,16 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
 use super::body::UpstreamBody;
-use super::framing::{BadChunk, Framing};
+use super::framing::Framing;
 use super::read_buffer::ReadBuffer;
 use super::response_head::{self, Head, HeadError};
+use super::scratch;
 use super::sending::{SendError, Sending};
 use crate::config::checked::Upstream;
 use crate::measure::clock::{Ns, now_ns};
+
+/// A read at first: about sixteen events of one token.
+const READ_BYTES: usize = 4 * 1024;
 
 /// A connection to an instance.
 pub struct Connection {
@@ -75,8 +79,8 @@ pub enum BodyCut {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// the transfer coding
-    #[error(transparent)]
-    Chunk(#[from] BadChunk),
+    #[error("the response's chunked coding is broken")]
+    Chunk,
 }
 
 /// Opens a connection.
@@ -123,6 +127,7 @@ impl Connection {
             AnswerBody {
                 connection: self,
                 framing,
+                read_bytes: READ_BYTES,
                 keep_alive,
                 sending,
             },
@@ -203,6 +208,8 @@ impl Connection {
 pub struct AnswerBody {
     connection: Connection,
     framing: Framing,
+    /// the most that the next read takes: grows while reads fill it
+    read_bytes: usize,
     keep_alive: bool,
     /// the rest of a request that was answered before it was whole
     sending: Option<Box<Sending>>,
@@ -235,19 +242,53 @@ impl AnswerBody {
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyCut>>> {
         self.poll_rest_of_request(cx);
         loop {
-            match self.framing.take(&mut self.connection.buffer) {
-                Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
-                Ok(None) if self.framing.is_done() => return Poll::Ready(None),
-                Ok(None) => {}
-                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            if self.framing.is_done() {
+                return Poll::Ready(None);
             }
-            match ready!(self.connection.poll_fill(cx)) {
-                Ok(0) if self.framing.ends_at_eof() => return Poll::Ready(None),
-                Ok(0) => return Poll::Ready(Some(Err(BodyCut::Closed))),
-                Ok(_) => {}
+            if self.framing.is_broken() {
+                return Poll::Ready(Some(Err(BodyCut::Chunk)));
+            }
+            let piece = match ready!(self.poll_piece(cx)) {
+                Ok(Some(piece)) => piece,
+                Ok(None) if self.framing.ends_at_eof() => return Poll::Ready(None),
+                Ok(None) => return Poll::Ready(Some(Err(BodyCut::Closed))),
                 Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            };
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(piece)));
             }
         }
+    }
+
+    /// The body's bytes of what came with the head, or else of the next read; `None` at the connection's end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let Connection {
+            stream,
+            buffer,
+            last_read_ns,
+            ..
+        } = &mut self.connection;
+        if !buffer.filled().is_empty() {
+            let piece = self.framing.decode(buffer.filled());
+            buffer.skip(piece.used);
+            return Poll::Ready(Ok(Some(piece.body)));
+        }
+        let framing = &mut self.framing;
+        let mut read_bytes = 0;
+        let piece = ready!(scratch::poll_read(stream, cx, self.read_bytes, |read| {
+            *last_read_ns = now_ns();
+            read_bytes = read.len();
+            framing.decode(read)
+        }))?;
+        if piece.is_none() {
+            *last_read_ns = now_ns();
+        }
+        if read_bytes == self.read_bytes {
+            self.read_bytes = (read_bytes * 2).min(scratch::READ_BYTES_MAX);
+        }
+        // bytes nobody asked for: whatever they are, the next request must not get them
+        self.keep_alive &= piece.as_ref().is_none_or(|piece| piece.used == read_bytes);
+        Poll::Ready(Ok(piece.map(|piece| piece.body)))
     }
 
     fn poll_rest_of_request(&mut self, cx: &mut Context<'_>) {
@@ -309,8 +350,6 @@ impl ConnectionPool {
     pub fn give(&self, mut connection: Connection) {
         connection.idle_since_ns = now_ns();
         connection.reused = true;
-        // an idle connection needs no block
-        connection.buffer = ReadBuffer::default();
         self.idle.lock().push(connection);
     }
 

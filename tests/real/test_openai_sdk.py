@@ -41,7 +41,9 @@ def has_text(chunk):
 def assert_streamed(record, usage_tokens):
     assert record["outcome"] == "ok"
     assert record["status"] == 200
-    assert record["complete"] is True and record["done_marker"] is True and record["transport_clean"] is True
+    # The SDK closes once it has read [DONE], so the proxy may not have seen the body's proper end: `transport_clean`
+    # may be either. For a client that reads to the end it is held true in test_measures.py.
+    assert record["complete"] is True and record["done_marker"] is True
     assert record["output_tokens"] == usage_tokens
     assert 0 < record["server_ttft_ms"] <= record["client_ttft_ms"] <= record["e2e_ms"]
 

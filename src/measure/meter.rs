@@ -6,6 +6,7 @@ use super::answer::Reader;
 use super::answer::body::Body;
 use super::chunk_log::{Chunk, ChunkLog};
 use super::clock::Ns;
+use super::gap_figures::GapFigures;
 use super::gzip::Decoder;
 use super::sse::{Item, Scanner};
 use super::summary::{Answer, EngineError};
@@ -61,7 +62,7 @@ enum Content {
 
 /// Chunks read and not yet taken by the client's socket.
 #[derive(Debug, Default)]
-struct Waiting {
+pub struct Waiting {
     chunks: Vec<Chunk>,
     /// hand-over of the last chunk, by choice
     last_handed: Vec<Option<Ns>>,
@@ -192,27 +193,8 @@ impl Meter {
 
     /// All chunks read so far have been taken by the client's socket at that time.
     pub fn handed(&mut self, at_ns: Ns) {
-        let Waiting {
-            chunks,
-            last_handed,
-            log,
-        } = &mut self.waiting;
-        for mut chunk in chunks.drain(..) {
-            let at = (chunk.choice as usize).min(super::answer::CHOICES - 1);
-            if last_handed.len() <= at {
-                last_handed.resize(at + 1, None);
-            }
-            if let Some(last) = last_handed[at].replace(at_ns) {
-                self.reader
-                    .answer_mut()
-                    .client_gaps
-                    .record(at_ns.saturating_sub(last));
-            }
-            if let Some(log) = log {
-                chunk.handed_ns = Some(at_ns);
-                log.push(chunk);
-            }
-        }
+        let answer = self.reader.answer_mut();
+        self.waiting.handed(&mut answer.client_gaps, at_ns);
     }
 
     /// The body ended: `clean` if as its framing says.
@@ -260,13 +242,41 @@ impl Meter {
     }
 
     /// The answer, and the chunk log where kept.
-    pub fn finish(mut self) -> (Answer, Option<ChunkLog>) {
-        self.waiting.release();
-        (self.reader.into_answer(), self.waiting.log.take())
+    pub fn finish(self) -> (Answer, Option<ChunkLog>) {
+        let (answer, waiting) = self.finish_reading();
+        (answer, waiting.into_log())
+    }
+
+    /// The answer, and the chunks whose hand-over may still come.
+    pub fn finish_reading(self) -> (Answer, Waiting) {
+        (self.reader.into_answer(), self.waiting)
     }
 }
 
 impl Waiting {
+    /// All these chunks have been taken by the client's socket at that time.
+    pub fn handed(&mut self, client_gaps: &mut GapFigures, at_ns: Ns) {
+        for mut chunk in self.chunks.drain(..) {
+            let at = (chunk.choice as usize).min(super::answer::CHOICES - 1);
+            if self.last_handed.len() <= at {
+                self.last_handed.resize(at + 1, None);
+            }
+            if let Some(last) = self.last_handed[at].replace(at_ns) {
+                client_gaps.record(at_ns.saturating_sub(last));
+            }
+            if let Some(log) = &mut self.log {
+                chunk.handed_ns = Some(at_ns);
+                log.push(chunk);
+            }
+        }
+    }
+
+    /// The log, with what still waits as not taken.
+    pub fn into_log(mut self) -> Option<ChunkLog> {
+        self.release();
+        self.log
+    }
+
     #[inline]
     fn push(&mut self, chunk: Chunk) {
         if self.chunks.len() == WAITING_CHUNKS {

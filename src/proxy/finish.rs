@@ -12,7 +12,7 @@ use crate::fleet::estimates::Lesson;
 use crate::fleet::lease::Lease;
 use crate::measure::clock::{Ns, now_ns, wall_ns};
 use crate::measure::figures::Figures;
-use crate::measure::meter::Meter;
+use crate::measure::meter::{Meter, Waiting};
 use crate::measure::outcome::Outcome;
 use crate::measure::summary::{Answer, Exchange, Stamps};
 
@@ -38,6 +38,8 @@ pub struct OpenExchange {
     pub lease: Option<Lease>,
     /// reads the answer
     pub meter: Option<Meter>,
+    /// chunks of the ended answer that the client's socket has not taken yet
+    waiting: Option<Waiting>,
     client: Option<Arc<ClientSide>>,
     facts: PromptFacts,
     blocked_before_ns: u64,
@@ -77,6 +79,7 @@ impl OpenExchange {
             record: Box::new(record),
             lease: None,
             meter: None,
+            waiting: None,
             client,
             facts: PromptFacts::default(),
             blocked_before_ns,
@@ -169,6 +172,11 @@ impl OpenExchange {
         let blocked_ns = self.blocked_ns();
         let stamps = &mut self.record.stamps;
         stamps.client_end_ns = at_ns;
+        if let (Some(at_ns), Some(waiting), Some(answer)) =
+            (at_ns, &mut self.waiting, &mut self.record.answer)
+        {
+            waiting.handed(&mut answer.client_gaps, at_ns);
+        }
         let had_output = self
             .record
             .answer
@@ -205,10 +213,10 @@ impl OpenExchange {
         let Some(meter) = self.meter.take() else {
             return;
         };
-        let (answer, chunks) = meter.finish();
+        let (answer, waiting) = meter.finish_reading();
         self.learn(&answer);
         self.record.answer = Some(answer);
-        self.record.chunks = chunks;
+        self.waiting = Some(waiting);
     }
 
     fn learn(&mut self, answer: &Answer) {
@@ -264,6 +272,7 @@ impl Drop for OpenExchange {
         self.end_meter_early();
         self.close_meter();
         self.release();
+        self.record.chunks = self.waiting.take().and_then(Waiting::into_log);
         self.record.outcome = self.outcome();
         self.record.stamps.client_blocked_ns = self.blocked_ns();
         let figures = Figures::of(&self.record);

@@ -6,6 +6,7 @@ mod support;
 
 mod backpressure;
 mod bodies;
+mod chunk_file;
 mod client_leaves;
 mod endings;
 mod equivalence;

@@ -138,7 +138,6 @@ def differences(records, chunks, upstream, client, events):
             line["chunks"], at_instance.output_s, at_client.output_s
         ):
             found["arrival"].append(arrival_us - (came_s - zero_s) * 1e6)
-            # what came in one read with the answer's end has no hand-over of its own
             if handed_us is not None:
                 found["hand-over"].append(handed_us - (went_s - zero_s) * 1e6)
             server_us = (at_instance.output_s[0] - zero_s) * 1e6

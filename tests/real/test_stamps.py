@@ -34,5 +34,4 @@ def test_an_arrival_is_stamped_after_its_packet_and_soon(found):
 
 
 def test_chunks_have_a_hand_over(found):
-    """Those of a stream's last read have none: the client's socket takes them together with the end."""
-    assert len(found["hand-over"]) > 0.9 * len(found["arrival"])
+    assert len(found["hand-over"]) == len(found["arrival"]), "those of a stream's last read too"

@@ -179,6 +179,11 @@ impl Proxy {
         records_in(&self.dir.0)
     }
 
+    /// Lines of the chunk files written so far.
+    pub fn chunk_lines(&self) -> Vec<Value> {
+        lines_in(&self.dir.0, "chunks-")
+    }
+
     /// What the running server works with.
     pub fn shared(&self) -> &evenkeel::proxy::core::Shared {
         self.running.as_ref().unwrap().shared()
@@ -202,12 +207,17 @@ impl Proxy {
 
 /// Records in a folder.
 pub fn records_in(dir: &Path) -> Vec<Value> {
+    lines_in(dir, "records-")
+}
+
+/// Lines of all files whose names begin like this.
+fn lines_in(dir: &Path, prefix: &str) -> Vec<Value> {
     let names: BTreeSet<PathBuf> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| {
             let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("records-") && name.ends_with(".jsonl")
+            name.starts_with(prefix) && name.ends_with(".jsonl")
         })
         .collect();
     let mut records = Vec::new();

@@ -70,7 +70,7 @@ fn offset(slot: u32) -> u64 {
 }
 
 impl Spill {
-    /// Blocks go by `pass` to a thread that calls [`write`] on the same `file`.
+    /// Blocks go by `pass` to a thread that calls [`write()`] on the same `file`.
     pub fn new(file: Arc<File>, pass: Pass) -> Spill {
         Spill {
             file,

@@ -5,11 +5,6 @@ use bytes::Bytes;
 /// Bytes of chunk extensions and trailers that are read over in one body.
 const OVERHEAD_BYTES_MAX: u32 = 64 * 1024;
 
-/// A chunked body broke its own syntax.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the response's chunked coding is broken")]
-pub struct BadChunk;
-
 /// What comes next in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk {
@@ -40,7 +35,7 @@ pub enum Chunk {
 }
 
 /// What a read held of the body.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Piece {
     /// the body's bytes, in one piece however many chunks they came in
     pub body: Bytes,
@@ -123,7 +118,7 @@ fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8]) -> Piece {
             *chunk = data;
             used += length;
         } else {
-            *chunk = next(*chunk, rest[0], overhead).unwrap_or(Chunk::Broken);
+            *chunk = next(*chunk, rest[0], overhead);
             used += 1;
         }
     }
@@ -184,39 +179,39 @@ fn usual(chunk: Chunk, rest: &[u8]) -> Option<(Chunk, usize)> {
     None
 }
 
-fn next(chunk: Chunk, byte: u8, overhead: &mut u32) -> Result<Chunk, BadChunk> {
+fn next(chunk: Chunk, byte: u8, overhead: &mut u32) -> Chunk {
     let mut over = |next| {
         *overhead += 1;
         if *overhead > OVERHEAD_BYTES_MAX {
-            Err(BadChunk)
+            Chunk::Broken
         } else {
-            Ok(next)
+            next
         }
     };
     let digit = char::from(byte).to_digit(16).map(u64::from);
     match (chunk, byte) {
-        (Chunk::SizeStart, _) => digit.map(Chunk::Size).ok_or(BadChunk),
-        (Chunk::Size(size), b'\r') => Ok(Chunk::SizeLf(size)),
+        (Chunk::SizeStart, _) => digit.map_or(Chunk::Broken, Chunk::Size),
+        (Chunk::Size(size), b'\r') => Chunk::SizeLf(size),
         (Chunk::Size(size), b';' | b' ' | b'\t') => over(Chunk::Extension(size)),
         (Chunk::Size(size), _) => {
             let size = size
                 .checked_mul(16)
                 .zip(digit)
                 .and_then(|(size, digit)| size.checked_add(digit));
-            size.map(Chunk::Size).ok_or(BadChunk)
+            size.map_or(Chunk::Broken, Chunk::Size)
         }
-        (Chunk::Extension(size), b'\r') => Ok(Chunk::SizeLf(size)),
-        (Chunk::Extension(_), b'\n') => Err(BadChunk),
+        (Chunk::Extension(size), b'\r') => Chunk::SizeLf(size),
+        (Chunk::Extension(_), b'\n') => Chunk::Broken,
         (Chunk::Extension(size), _) => over(Chunk::Extension(size)),
-        (Chunk::SizeLf(0), b'\n') => Ok(Chunk::TrailerStart),
-        (Chunk::SizeLf(size), b'\n') => Ok(Chunk::Data(size)),
-        (Chunk::DataCr, b'\r') => Ok(Chunk::DataLf),
-        (Chunk::DataLf, b'\n') => Ok(Chunk::SizeStart),
-        (Chunk::TrailerStart, b'\r') => Ok(Chunk::LastLf),
+        (Chunk::SizeLf(0), b'\n') => Chunk::TrailerStart,
+        (Chunk::SizeLf(size), b'\n') => Chunk::Data(size),
+        (Chunk::DataCr, b'\r') => Chunk::DataLf,
+        (Chunk::DataLf, b'\n') => Chunk::SizeStart,
+        (Chunk::TrailerStart, b'\r') => Chunk::LastLf,
         (Chunk::TrailerStart | Chunk::Trailer, b'\n') => over(Chunk::TrailerStart),
         (Chunk::TrailerStart | Chunk::Trailer, _) => over(Chunk::Trailer),
-        (Chunk::LastLf, b'\n') => Ok(Chunk::Done),
-        _ => Err(BadChunk),
+        (Chunk::LastLf, b'\n') => Chunk::Done,
+        _ => Chunk::Broken,
     }
 }
 

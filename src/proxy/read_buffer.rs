@@ -1,35 +1,30 @@
 //! Bytes read from an instance while its response head is not whole, and what came with the head.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::AsyncRead;
 
-/// Heads of engines take some 200 bytes.
-const BLOCK_BYTES: usize = 4 * 1024;
-/// Less room than this is not worth a read.
-const ROOM_BYTES_MIN: usize = 512;
+use super::scratch;
 
-/// The buffer of one connection; it holds a block only while there is something in it.
+/// The buffer of one connection; it holds memory only while there is something in it.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
-    /// bytes from `start` to `end` were read, then comes room
     bytes: Vec<u8>,
+    /// bytes before it were taken
     start: usize,
-    end: usize,
 }
 
 impl ReadBuffer {
     /// What was read and not taken.
     pub fn filled(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
+        &self.bytes[self.start..]
     }
 
     /// Drops bytes off the front.
     pub fn skip(&mut self, length: usize) {
-        self.start = (self.start + length).min(self.end);
-        if self.start == self.end {
+        self.start += length;
+        if self.start >= self.bytes.len() {
             *self = ReadBuffer::default();
         }
     }
@@ -40,13 +35,9 @@ impl ReadBuffer {
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if self.bytes.len() - self.end < ROOM_BYTES_MIN {
-            self.bytes.resize(self.end + BLOCK_BYTES, 0);
-        }
-        let mut room = ReadBuf::new(&mut self.bytes[self.end..]);
-        ready!(Pin::new(stream).poll_read(cx, &mut room))?;
-        let length = room.filled().len();
-        self.end += length;
-        Poll::Ready(Ok(length))
+        scratch::poll_read(stream, cx, scratch::READ_BYTES, |read| {
+            self.bytes.extend_from_slice(read);
+            read.len()
+        })
     }
 }

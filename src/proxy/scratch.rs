@@ -7,6 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
+/// A read at first: a response's head, or about sixteen events of one token.
+pub const READ_BYTES: usize = 4 * 1024;
 /// The most that one read takes.
 pub const READ_BYTES_MAX: usize = 64 * 1024;
 
@@ -14,18 +16,17 @@ thread_local! {
     static BLOCK: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES_MAX]);
 }
 
-/// Reads once, up to `most` bytes, and lets `look` at them; `None` at the connection's end.
+/// Reads once, up to `most` bytes, and lets `look` at them; there are none at the connection's end.
 pub fn poll_read<S: AsyncRead + Unpin, T>(
     stream: &mut S,
     cx: &mut Context<'_>,
     most: usize,
     look: impl FnOnce(&[u8]) -> T,
-) -> Poll<io::Result<Option<T>>> {
+) -> Poll<io::Result<T>> {
     BLOCK.with_borrow_mut(|block| {
         let most = most.min(block.len());
         let mut room = ReadBuf::new(&mut block[..most]);
         ready!(Pin::new(stream).poll_read(cx, &mut room))?;
-        let read = room.filled();
-        Poll::Ready(Ok((!read.is_empty()).then(|| look(read))))
+        Poll::Ready(Ok(look(room.filled())))
     })
 }

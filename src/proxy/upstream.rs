@@ -23,9 +23,6 @@ use super::sending::{SendError, Sending};
 use crate::config::checked::Upstream;
 use crate::measure::clock::{Ns, now_ns};
 
-/// A read at first: about sixteen events of one token.
-const READ_BYTES: usize = 4 * 1024;
-
 /// A connection to an instance.
 pub struct Connection {
     stream: TcpStream,
@@ -127,7 +124,7 @@ impl Connection {
             AnswerBody {
                 connection: self,
                 framing,
-                read_bytes: READ_BYTES,
+                read_bytes: scratch::READ_BYTES,
                 keep_alive,
                 sending,
             },
@@ -274,21 +271,17 @@ impl AnswerBody {
             return Poll::Ready(Ok(Some(piece.body)));
         }
         let framing = &mut self.framing;
-        let mut read_bytes = 0;
-        let piece = ready!(scratch::poll_read(stream, cx, self.read_bytes, |read| {
+        let read = ready!(scratch::poll_read(stream, cx, self.read_bytes, |read| {
             *last_read_ns = now_ns();
-            read_bytes = read.len();
-            framing.decode(read)
-        }))?;
-        if piece.is_none() {
-            *last_read_ns = now_ns();
-        }
+            (framing.decode(read), read.len())
+        }));
+        let (piece, read_bytes) = read.inspect_err(|_| *last_read_ns = now_ns())?;
         if read_bytes == self.read_bytes {
             self.read_bytes = (read_bytes * 2).min(scratch::READ_BYTES_MAX);
         }
         // bytes nobody asked for: whatever they are, the next request must not get them
-        self.keep_alive &= piece.as_ref().is_none_or(|piece| piece.used == read_bytes);
-        Poll::Ready(Ok(piece.map(|piece| piece.body)))
+        self.keep_alive &= piece.used == read_bytes;
+        Poll::Ready(Ok((read_bytes > 0).then_some(piece.body)))
     }
 
     fn poll_rest_of_request(&mut self, cx: &mut Context<'_>) {

@@ -97,7 +97,7 @@ pub fn ended(criterion: &mut Criterion) {
         let name = format!("histograms{with}");
         print_per_step(&name, 100, &mut count);
         group.bench_function(name, |bencher| bencher.iter(&mut count));
-        let line = || Record::of(&exchange).to_line().unwrap();
+        let line = || serde_json::to_string(&Record::of(&exchange)).unwrap();
         let name = format!("record line{with}");
         print_per_step(&name, 100, || {
             black_box(line());

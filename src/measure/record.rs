@@ -257,22 +257,6 @@ impl Record {
         record
     }
 
-    /// One line of JSON, without the line's end.
-    pub fn to_line(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self)
-    }
-
-    /// Appends a whole line, or nothing.
-    pub fn write_line(&self, lines: &mut Vec<u8>) -> serde_json::Result<()> {
-        let before = lines.len();
-        let written = serde_json::to_writer(&mut *lines, self);
-        match &written {
-            Ok(()) => lines.push(b'\n'),
-            Err(_) => lines.truncate(before),
-        }
-        written
-    }
-
     fn of_route(exchange: &Exchange) -> Record {
         let shape = exchange.shape.as_ref();
         let api = serde_json::to_value(exchange.api).ok();
@@ -401,7 +385,7 @@ mod tests {
     #[test]
     fn a_record_reads_back_as_it_was_written() {
         let record = Record::of(&exchange("p", "gpu-1"));
-        let line = record.to_line().unwrap();
+        let line = serde_json::to_string(&record).unwrap();
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), record);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();

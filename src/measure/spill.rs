@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -34,13 +35,13 @@ pub type Pass = Box<dyn Fn(Block) -> bool + Send + Sync>;
 struct Slots {
     free: Vec<u32>,
     used: u32,
-    owners: u64,
 }
 
 /// The blocks of all logs under way.
 pub struct Spill {
     file: Arc<File>,
     slots: Mutex<Slots>,
+    owners: AtomicU64,
     pass: Pass,
 }
 
@@ -75,11 +76,14 @@ impl Spill {
         Spill {
             file,
             slots: Mutex::default(),
+            // 0 is what a slot holds that was never written
+            owners: AtomicU64::new(1),
             pass,
         }
     }
 
     /// Slots that hold a block.
+    #[cfg(test)]
     pub fn held(&self) -> usize {
         let slots = self.slots.lock();
         slots.used as usize - slots.free.len()
@@ -109,13 +113,9 @@ pub struct Spilled {
 impl Spilled {
     /// None yet.
     pub fn none(spill: Arc<Spill>) -> Spilled {
-        let mut slots = spill.slots.lock();
-        slots.owners += 1;
-        let owner = slots.owners;
-        drop(slots);
         Spilled {
+            owner: spill.owners.fetch_add(1, Relaxed),
             spill,
-            owner,
             slots: Vec::new(),
         }
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::chunk_line;
+use super::chunk_line::ChunkLine;
 use super::chunk_log::ChunkLog;
 use super::record::Record;
 use super::spill::{self, Block, Spill};
@@ -62,16 +62,6 @@ pub(crate) struct LineWriter<T> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Puts items into a writer's queue without keeping the writer.
-pub(crate) struct Submitter<T>(SyncSender<Message<T>>);
-
-impl<T> Submitter<T> {
-    /// Never waits; false if the queue is full.
-    pub(crate) fn try_submit(&self, item: T) -> bool {
-        self.0.try_send(Message::Item(item)).is_ok()
-    }
-}
-
 impl<T: Send + 'static> LineWriter<T> {
     pub(crate) fn start(name: &str, queue: usize, sink: impl Sink<Item = T>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(queue.max(1));
@@ -86,8 +76,10 @@ impl<T: Send + 'static> LineWriter<T> {
         })
     }
 
-    pub(crate) fn submitter(&self) -> Submitter<T> {
-        Submitter(self.queue.clone())
+    /// Puts items into the queue without keeping the writer: never waits, false if the queue is full.
+    pub(crate) fn submitter(&self) -> impl Fn(T) -> bool + use<T> {
+        let queue = self.queue.clone();
+        move |item| queue.try_send(Message::Item(item)).is_ok()
     }
 
     /// Never waits; a full queue drops the item and counts it.
@@ -230,6 +222,18 @@ impl RotatingFile {
         }
     }
 
+    /// Appends a whole line, or nothing.
+    fn line(&mut self, line: &impl serde::Serialize) {
+        let before = self.buffer.len();
+        match serde_json::to_writer(&mut self.buffer, line) {
+            Ok(()) => self.buffer.push(b'\n'),
+            Err(error) => {
+                self.buffer.truncate(before);
+                tracing::error!(%error, "a record cannot be written as JSON");
+            }
+        }
+    }
+
     fn is_spent(&self) -> bool {
         self.open.as_ref().is_none_or(|(_, bytes, since)| {
             let next = bytes + self.buffer.len() as u64;
@@ -295,16 +299,17 @@ struct RecordSink {
 }
 
 impl RecordSink {
-    fn record(&mut self, mut exchange: Exchange) {
+    fn record(&mut self, mut exchange: Box<Exchange>) {
         if let Some(Err(error)) = exchange.chunks.as_mut().map(ChunkLog::recall) {
             tracing::warn!(%error, request_id = %exchange.request_id, "a chunk log is lost");
             exchange.chunks = None;
         }
-        if let Err(error) = Record::of(&exchange).write_line(&mut self.records.buffer) {
-            tracing::error!(%error, "a record cannot be written as JSON");
+        self.records.line(&Record::of(&exchange));
+        if !self.keeps_chunks() {
+            return;
         }
-        if self.keeps_chunks() {
-            chunk_line::write(&exchange, &mut self.chunks.buffer);
+        if let Some(line) = ChunkLine::of(&exchange) {
+            self.chunks.line(&line);
         }
     }
 
@@ -323,7 +328,7 @@ impl Sink for RecordSink {
     fn take(&mut self, submitted: Submitted) -> u64 {
         match submitted {
             Submitted::Record(exchange) => {
-                self.record(*exchange);
+                self.record(exchange);
                 1
             }
             Submitted::Block(block) => {
@@ -372,7 +377,7 @@ impl RecordWriter {
         };
         let lines = LineWriter::start("records", records.queue, sink)?;
         let queue = lines.submitter();
-        let pass = move |block| queue.try_submit(Submitted::Block(block));
+        let pass = move |block| queue(Submitted::Block(block));
         Ok(RecordWriter {
             lines,
             spill: Arc::new(Spill::new(file, Box::new(pass))),

@@ -1,4 +1,4 @@
-//! A decision with its counting, and its end: what it allocates.
+//! A decision with its counting, and its end.
 
 use criterion::Criterion;
 use evenkeel_policies::PolicyConfig;
@@ -7,7 +7,7 @@ use evenkeel_policies::shape::{Api, RequestShape};
 
 use crate::allocations::print_per_step;
 
-const INSTANCES: u32 = 64;
+const INSTANCES: [u32; 2] = [64, 1000];
 const LANES: &str = r#"
 kind = "lanes"
 slots_per_instance = 64
@@ -44,21 +44,27 @@ pub fn benches(criterion: &mut Criterion) {
         session: None,
     };
     for config in configs() {
-        let mut scheduler = Scheduler::new(&config, 1).unwrap();
-        let mut out = Vec::new();
-        for id in 0..INSTANCES {
-            scheduler.add_instance(0, InstanceId(id), 1.0, &mut out);
+        for instances in INSTANCES {
+            decide(criterion, &config, instances, &shape);
         }
-        let mut ticket = 0;
-        let mut step = || {
-            ticket += 1;
-            let arrival = scheduler.arrive(ticket, Ticket(ticket), &shape, &[], &mut out);
-            if let Arrival::Send(grant) = arrival {
-                scheduler.finish(ticket, grant.lease, &Observation::default(), &mut out);
-            }
-        };
-        let name = format!("decision/{}/{INSTANCES}", config.kind());
-        print_per_step(&name, 1000, &mut step);
-        criterion.bench_function(&name, |bencher| bencher.iter(&mut step));
     }
+}
+
+fn decide(criterion: &mut Criterion, config: &PolicyConfig, instances: u32, shape: &RequestShape) {
+    let mut scheduler = Scheduler::new(config, 1).unwrap();
+    let mut out = Vec::new();
+    for id in 0..instances {
+        scheduler.add_instance(0, InstanceId(id), 1.0, &mut out);
+    }
+    let mut ticket = 0;
+    let mut step = || {
+        ticket += 1;
+        let arrival = scheduler.arrive(ticket, Ticket(ticket), shape, &[], &mut out);
+        if let Arrival::Send(grant) = arrival {
+            scheduler.finish(ticket, grant.lease, &Observation::default(), &mut out);
+        }
+    };
+    let name = format!("decision/{}/{instances}", config.kind());
+    print_per_step(&name, 1000, &mut step);
+    criterion.bench_function(&name, |bencher| bencher.iter(&mut step));
 }

@@ -1,6 +1,6 @@
 //! Cost of what every event, decision and request goes through: times by criterion, and allocations.
 //!
-//! `cargo bench --bench inside [-- FILTER]`. Policies at many instances are in policies/benches/decide.rs.
+//! `cargo bench --bench inside [-- FILTER]`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod allocations;

@@ -34,6 +34,14 @@ fn meter(keep_chunks: bool) -> Meter {
     Meter::new(Api::Chat, 200, kind, None, &MeterOptions::default()).with_log(log)
 }
 
+fn meter_name(keep_chunks: bool) -> &'static str {
+    if keep_chunks {
+        "meter and chunk log"
+    } else {
+        "meter"
+    }
+}
+
 /// Feeds reads 20 ms apart, each handed on at once; gives the time of the last.
 fn feed(meter: &mut Meter, reads: &[&[u8]], mut at_ns: u64) -> u64 {
     for read in reads {
@@ -81,22 +89,14 @@ fn print_allocations(reads: &[&[u8]]) {
         let count = allocations(|| {
             feed(&mut meter, rest, at_ns);
         });
-        let name = if keep_chunks {
-            "meter and chunk log"
-        } else {
-            "meter"
-        };
+        let name = meter_name(keep_chunks);
         println!("{name}: {:.3} allocations an event", per_event(count));
     }
 }
 
 fn bench_meter(group: &mut BenchmarkGroup<'_, WallTime>, reads: &[&[u8]]) {
     for keep_chunks in [false, true] {
-        let name = if keep_chunks {
-            "meter and chunk log"
-        } else {
-            "meter"
-        };
+        let name = meter_name(keep_chunks);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let mut meter = meter(keep_chunks);

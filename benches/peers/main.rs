@@ -126,10 +126,11 @@ fn run_cell(cell: &Cell, rounds: usize, only: Option<&str>) -> Result<(), String
         );
         // each round begins with another one, so that no proxy always follows the same
         for turn in 0..PROXIES.len() {
-            let start = PROXIES[(turn + round) % PROXIES.len()];
-            let Some(proxy) =
-                start(&dir, &upstreams)?.filter(|proxy| only.is_none_or(|name| name == proxy.name))
-            else {
+            let (name, start) = PROXIES[(turn + round) % PROXIES.len()];
+            if only.is_some_and(|only| only != name) {
+                continue;
+            }
+            let Some(proxy) = start(name, &dir, &upstreams)? else {
                 continue;
             };
             let us = measure(cell, round, &proxy);
@@ -220,11 +221,16 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 type Started = Result<Option<Proxy>, String>;
-type Start = fn(&Path, &[SocketAddr]) -> Started;
+type Start = fn(&str, &Path, &[SocketAddr]) -> Started;
 
-const PROXIES: [Start; 4] = [haproxy, nginx, evenkeel_one, evenkeel_unmeasured];
+const PROXIES: [(&str, Start); 4] = [
+    ("haproxy", haproxy),
+    ("nginx", nginx),
+    ("evenkeel", evenkeel_recording),
+    ("evenkeel-norec", evenkeel_unrecorded),
+];
 
-fn haproxy(dir: &Path, upstreams: &[SocketAddr]) -> Started {
+fn haproxy(name: &str, dir: &Path, upstreams: &[SocketAddr]) -> Started {
     let Some(program) = found("haproxy") else {
         return Ok(None);
     };
@@ -243,10 +249,10 @@ fn haproxy(dir: &Path, upstreams: &[SocketAddr]) -> Started {
     )?;
     let mut command = Command::new(program);
     command.arg("-db").arg("-f").arg(&config);
-    Proxy::start("haproxy", command, addr).map(Some)
+    Proxy::start(name, command, addr).map(Some)
 }
 
-fn nginx(dir: &Path, upstreams: &[SocketAddr]) -> Started {
+fn nginx(name: &str, dir: &Path, upstreams: &[SocketAddr]) -> Started {
     let Some(program) = found("nginx") else {
         return Ok(None);
     };
@@ -262,19 +268,19 @@ fn nginx(dir: &Path, upstreams: &[SocketAddr]) -> Started {
     )?;
     let mut command = Command::new(program);
     command.arg("-c").arg(&config);
-    Proxy::start("nginx", command, addr).map(Some)
+    Proxy::start(name, command, addr).map(Some)
 }
 
-fn evenkeel_one(dir: &Path, upstreams: &[SocketAddr]) -> Started {
+fn evenkeel_recording(name: &str, dir: &Path, upstreams: &[SocketAddr]) -> Started {
     let records = format!(
         "[records]\ndir = \"{}/records\"\nchunks = \"all\"\n",
         dir.display()
     );
-    evenkeel("evenkeel", dir, upstreams, &records)
+    evenkeel(name, dir, upstreams, &records)
 }
 
-fn evenkeel_unmeasured(dir: &Path, upstreams: &[SocketAddr]) -> Started {
-    evenkeel("evenkeel-norec", dir, upstreams, "")
+fn evenkeel_unrecorded(name: &str, dir: &Path, upstreams: &[SocketAddr]) -> Started {
+    evenkeel(name, dir, upstreams, "")
 }
 
 fn evenkeel(name: &str, dir: &Path, upstreams: &[SocketAddr], more: &str) -> Started {

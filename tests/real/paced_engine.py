@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from processes import Group, wait_until
+from processes import Group
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -63,13 +63,8 @@ class PacedEngine:
     def __init__(self, folder, events, gap_s, name="paced"):
         self.name, self.events, self.gap_s = name, events, gap_s
         self.group = Group([sys.executable, __file__, events, gap_s], Path(folder) / f"{name}-engine.log")
-        found = wait_until(self.listening, 20, "the paced engine prints its port")
-        self.port = int(found[1])
+        self.port = int(self.group.wait_for(r"^port (\d+)$", 20, "the paced engine prints its port")[1])
         self.url = f"http://127.0.0.1:{self.port}"
-
-    def listening(self):
-        assert self.group.running(), f"the paced engine ended at start:\n{self.group.tail()}"
-        return re.search(r"^port (\d+)$", self.group.log.read_text(), re.MULTILINE)
 
     def stop(self):
         self.group.stop()

@@ -42,11 +42,7 @@ class Capture:
         command = ["dumpcap", "-q", "-i", "lo", "-B", BUFFER_MIB, "-f", wanted, "-w", self.file]
         self.group = Group(command, Path(folder) / "dumpcap.log")
         # dumpcap names its file once it captures
-        wait_until(self.capturing, 20, f"dumpcap captures; it takes root or the right to capture:\n{self.group.tail()}")
-
-    def capturing(self):
-        assert self.group.running(), f"dumpcap ended at start:\n{self.group.tail()}"
-        return "File: " in self.group.log.read_text()
+        self.group.wait_for("File: ", 20, "dumpcap captures; it takes root or the right to capture")
 
     def stop(self):
         """Ends the capture once all before is in its file; one that lost packets is no measure of anything."""

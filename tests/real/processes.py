@@ -1,6 +1,7 @@
 """Starting child processes in their own process group, and ending exactly those."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -32,6 +33,15 @@ class Group:
     def tail(self, lines=30):
         """The end of the child's output, for a failure's message."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def wait_for(self, pattern, patience_s, what):
+        """Waits until a line of the child's output matches; returns the match."""
+
+        def found():
+            assert self.running(), f"the child ended before it was seen that {what}:\n{self.tail()}"
+            return re.search(pattern, self.log.read_text(errors="replace"), re.MULTILINE)
+
+        return wait_until(found, patience_s, what)
 
     def descendants(self):
         """Every process below the child, with the title it gave itself."""

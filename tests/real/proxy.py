@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -34,7 +33,8 @@ class Proxy:
         config = self.folder / "evenkeel.toml"
         config.write_text(self.config(engines, policy, pool, records))
         self.group = Group([binary(), "serve", "--config", config], self.folder / "output.log")
-        found = wait_until(self.listening, 20, "evenkeel prints the addresses it listens on")
+        line = r"^listening server=(\S+) admin=(\S+)$"
+        found = self.group.wait_for(line, 20, "evenkeel prints the addresses it listens on")
         self.server, self.admin = address(found[1]), address(found[2])
         self.url = f"http://{found[1]}"
 
@@ -55,11 +55,6 @@ class Proxy:
         for engine in engines:
             lines += ["[[pools.instances]]", f'name = "{engine.name}"', f'url = "{engine.url}"']
         return "\n".join(lines) + "\n"
-
-    def listening(self):
-        assert self.group.running(), f"evenkeel ended at start:\n{self.group.tail()}"
-        text = self.group.log.read_text(errors="replace")
-        return re.search(r"^listening server=(\S+) admin=(\S+)$", text, re.MULTILINE)
 
     def get_admin(self, path):
         """Status and body text of one GET on the admin listener."""
@@ -85,23 +80,34 @@ class Proxy:
 
     def records(self):
         """All complete record lines written so far, by request id."""
+        return self.lines("records")
+
+    def lines(self, kind):
+        """All complete lines of the files of a kind written so far, by request id."""
         found = {}
-        for path in sorted(self.records_dir.rglob("records-*.jsonl")):
-            for line in path.read_bytes().split(b"\n")[:-1]:
-                record = json.loads(line)
-                assert record["request_id"] not in found, f"two records for {record['request_id']}"
-                found[record["request_id"]] = record
+        for path in sorted(self.records_dir.rglob(f"{kind}-*.jsonl")):
+            for text in path.read_bytes().split(b"\n")[:-1]:
+                line = json.loads(text)
+                assert line["request_id"] not in found, f"two lines of {kind} for {line['request_id']}"
+                found[line["request_id"]] = line
         return found
 
     def records_of(self, ids, patience_s=10):
         """The records of these requests, in order; waits for the writer."""
+        return self.lines_of("records", ids, patience_s)
+
+    def chunks_of(self, ids, patience_s=20):
+        """Their lines of the chunk files."""
+        return self.lines_of("chunks", ids, patience_s)
+
+    def lines_of(self, kind, ids, patience_s):
         ids = list(ids)
 
         def all_there():
-            found = self.records()
+            found = self.lines(kind)
             return found if all(one in found for one in ids) else None
 
-        found = wait_until(all_there, patience_s, f"records of {len(ids)} requests in {self.records_dir}", every_s=0.1)
+        found = wait_until(all_there, patience_s, f"{kind} of {len(ids)} requests in {self.records_dir}", every_s=0.1)
         return [found[one] for one in ids]
 
     def record(self, request_id):

@@ -4,7 +4,6 @@ The chunk file counts from the last byte of the request at the instance, so the 
 packet with that byte: no clocks are compared. Where a request came and went is compared by the wall clock.
 """
 
-import json
 import selectors
 import time
 import uuid
@@ -12,7 +11,6 @@ from collections import deque
 
 from packets import Capture, exchanges
 from paced_engine import PacedEngine
-from processes import wait_until
 from proxy import Proxy
 from raw_client import PATIENCE_S, connect, http_request
 
@@ -33,7 +31,7 @@ def run(folder, streams, events, gap_s):
         started.append(capture)
         drain(proxy.server, [http_request(PATH, BODY, one) for one in ids], gap_s / streams)
         capture.stop()
-        records, chunks = proxy.records_of(ids), chunks_of(proxy, ids)
+        records, chunks = proxy.records_of(ids), proxy.chunks_of(ids)
         packets = list(capture.packets())
     finally:
         for one in reversed(started):
@@ -97,22 +95,6 @@ def drain(address, requests, apart_s):
                 key.fileobj.close()
                 ended += 1
     return stamps
-
-
-def chunks_of(proxy, ids):
-    """The lines of the chunk files for these requests, in order; waits for the writer."""
-
-    def all_there():
-        lines = [
-            json.loads(line)
-            for path in proxy.records_dir.glob("chunks-*.jsonl")
-            for line in path.read_bytes().split(b"\n")[:-1]
-        ]
-        found = {line["request_id"]: line for line in lines}
-        return found if all(one in found for one in ids) else None
-
-    found = wait_until(all_there, 20, f"chunk lines of {len(ids)} requests", every_s=0.2)
-    return [found[one] for one in ids]
 
 
 BEFORE_SENT = ("client_send_ms", "queue_ms", "retry_ms", "choose_ms", "connect_ms", "upstream_send_ms")

@@ -1,6 +1,6 @@
 //! Where a response's body ends: taking the transfer coding off, read by read. Pure.
 
-use bytes::Bytes;
+use bytes::BytesMut;
 
 /// Bytes of chunk extensions and trailers that are read over in one body.
 const OVERHEAD_BYTES_MAX: u32 = 64 * 1024;
@@ -32,15 +32,6 @@ pub enum Chunk {
     Done,
     /// what came was no chunked coding
     Broken,
-}
-
-/// What a read held of the body.
-#[derive(Debug)]
-pub struct Piece {
-    /// the body's bytes, in one piece however many chunks they came in
-    pub body: Bytes,
-    /// bytes used of the read; those past them belong to no body
-    pub used: usize,
 }
 
 /// How the body's end is known, and how far we are.
@@ -83,8 +74,8 @@ impl Framing {
         matches!(self, Framing::Chunked(Chunk::Broken, _))
     }
 
-    /// Takes the body's bytes out of a read.
-    pub fn decode(&mut self, read: &[u8]) -> Piece {
+    /// Appends the body's bytes of a read to `body`; gives the bytes used of it. Those past them belong to no body.
+    pub fn decode(&mut self, read: &[u8], body: &mut BytesMut) -> usize {
         let used = match self {
             Framing::Length(left) => {
                 let used = usize::try_from(*left).map_or(read.len(), |left| left.min(read.len()));
@@ -92,17 +83,16 @@ impl Framing {
                 used
             }
             Framing::ToEof => read.len(),
-            Framing::Chunked(chunk, overhead) => return decode_chunks(chunk, overhead, read),
+            Framing::Chunked(chunk, overhead) => {
+                return decode_chunks(chunk, overhead, read, body);
+            }
         };
-        Piece {
-            body: Bytes::copy_from_slice(&read[..used]),
-            used,
-        }
+        body.extend_from_slice(&read[..used]);
+        used
     }
 }
 
-fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8]) -> Piece {
-    let mut body = Body::Empty;
+fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8], body: &mut BytesMut) -> usize {
     let mut used = 0;
     while used < read.len() && !matches!(chunk, Chunk::Done | Chunk::Broken) {
         let rest = &read[used..];
@@ -112,7 +102,7 @@ fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8]) -> Piece {
             if *left == 0 {
                 *chunk = Chunk::DataCr;
             }
-            body.push(&rest[..length], rest.len());
+            body.extend_from_slice(&rest[..length]);
             used += length;
         } else if let Some((data, length)) = usual(*chunk, rest) {
             *chunk = data;
@@ -122,43 +112,7 @@ fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8]) -> Piece {
             used += 1;
         }
     }
-    Piece {
-        body: body.into(),
-        used,
-    }
-}
-
-/// The body's bytes of one read: most often one chunk, copied once to its exact size.
-enum Body {
-    Empty,
-    One(Bytes),
-    Many(Vec<u8>),
-}
-
-impl Body {
-    /// Adds data; `most` bytes may come in all from here on.
-    fn push(&mut self, data: &[u8], most: usize) {
-        match self {
-            Body::Empty => *self = Body::One(Bytes::copy_from_slice(data)),
-            Body::One(first) => {
-                let mut many = Vec::with_capacity(first.len() + most);
-                many.extend_from_slice(first);
-                many.extend_from_slice(data);
-                *self = Body::Many(many);
-            }
-            Body::Many(many) => many.extend_from_slice(data),
-        }
-    }
-}
-
-impl From<Body> for Bytes {
-    fn from(body: Body) -> Bytes {
-        match body {
-            Body::Empty => Bytes::new(),
-            Body::One(bytes) => bytes,
-            Body::Many(many) => many.into(),
-        }
-    }
+    used
 }
 
 /// The framing between two pieces of data as engines write it, all at once: `\r\n`, up to 7 hex digits, `\r\n`.
@@ -223,26 +177,26 @@ mod tests {
 
     /// Feeds `wire` in pieces of `step` bytes; gives the body and whether it was done.
     fn decoded(mut framing: Framing, wire: &[u8], step: usize) -> Result<(Vec<u8>, bool), Vec<u8>> {
-        let mut body = Vec::new();
+        let mut body = BytesMut::new();
         for read in wire.chunks(step) {
-            let piece = framing.decode(read);
-            body.extend_from_slice(&piece.body);
+            let used = framing.decode(read, &mut body);
             if framing.is_broken() {
-                return Err(body);
+                return Err(body.to_vec());
             }
-            assert!(piece.used == read.len() || framing.is_done());
+            assert!(used == read.len() || framing.is_done());
         }
-        Ok((body, framing.is_done()))
+        Ok((body.to_vec(), framing.is_done()))
     }
 
     #[test]
     fn what_comes_past_the_end_is_not_used() {
         let mut framing = Framing::chunked();
-        let piece = framing.decode(b"5\r\nhello\r\n0\r\n\r\nHTTP");
-        assert_eq!((&piece.body[..], piece.used), (&b"hello"[..], 15));
+        let mut body = BytesMut::new();
+        let used = framing.decode(b"5\r\nhello\r\n0\r\n\r\nHTTP", &mut body);
+        assert_eq!((&body[..], used), (&b"hello"[..], 15));
         assert!(framing.is_done());
         let mut framing = Framing::Length(3);
-        assert_eq!(framing.decode(b"abcd").used, 3);
+        assert_eq!(framing.decode(b"abcd", &mut body), 3);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod models;
 pub mod multipart;
 pub mod own;
 pub mod paths;
+pub mod pieces;
 pub mod read_buffer;
 pub mod receive;
 pub mod refusal;

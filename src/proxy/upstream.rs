@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 
 use super::body::UpstreamBody;
 use super::framing::Framing;
+use super::pieces;
 use super::read_buffer::ReadBuffer;
 use super::response_head::{self, Head, HeadError};
 use super::scratch;
@@ -266,22 +267,24 @@ impl AnswerBody {
             ..
         } = &mut self.connection;
         if !buffer.filled().is_empty() {
-            let piece = self.framing.decode(buffer.filled());
-            buffer.skip(piece.used);
-            return Poll::Ready(Ok(Some(piece.body)));
+            let read = buffer.filled();
+            let (piece, used) = pieces::cut(read.len(), |body| self.framing.decode(read, body));
+            buffer.skip(used);
+            return Poll::Ready(Ok(Some(piece)));
         }
         let framing = &mut self.framing;
         let read = ready!(scratch::poll_read(stream, cx, self.read_bytes, |read| {
             *last_read_ns = now_ns();
-            (framing.decode(read), read.len())
+            let decoded = pieces::cut(read.len(), |body| framing.decode(read, body));
+            (decoded, read.len())
         }));
-        let (piece, read_bytes) = read.inspect_err(|_| *last_read_ns = now_ns())?;
+        let ((piece, used), read_bytes) = read.inspect_err(|_| *last_read_ns = now_ns())?;
         if read_bytes == self.read_bytes {
             self.read_bytes = (read_bytes * 2).min(scratch::READ_BYTES_MAX);
         }
         // bytes nobody asked for: whatever they are, the next request must not get them
-        self.keep_alive &= piece.used == read_bytes;
-        Poll::Ready(Ok((read_bytes > 0).then_some(piece.body)))
+        self.keep_alive &= used == read_bytes;
+        Poll::Ready(Ok((read_bytes > 0).then_some(piece)))
     }
 
     fn poll_rest_of_request(&mut self, cx: &mut Context<'_>) {

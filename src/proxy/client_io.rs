@@ -1,19 +1,24 @@
 //! The client's socket: stamps reads and writes where bytes cross it.
 //!
-//! hyper writes everything it was handed before it calls `poll_flush` on the I/O, so a flush tells
-//! that every body frame handed over until then has been taken by the socket. That is how the time
-//! "the bytes of this chunk were taken by the client's socket" is known without counting offsets.
+//! hyper writes everything it was handed before it calls `poll_flush` on the I/O. Once what was written before a flush
+//! is out, every body frame handed over until then has been taken by the socket. That is how the time "the bytes of
+//! this chunk were taken by the client's socket" is known without counting offsets.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
 
+use super::client_socket::ClientSocket;
 use super::finish::OpenExchange;
+use super::turn;
 use crate::measure::clock::{Ns, now_ns};
 
 /// What the socket of one client connection saw. One task writes it; the atomics are only for `Send`.
@@ -25,9 +30,14 @@ pub struct ClientSide {
     blocked_since_ns: AtomicU64,
     blocked_ns: AtomicU64,
     handed_frames: AtomicU64,
+    /// of those, what was written when hyper last flushed
+    written_frames: AtomicU64,
+    /// of those, what is out
     flushed_frames: AtomicU64,
     /// the answer was handed over whole: the next flush ends this request
     ending: AtomicBool,
+    /// hyper flushed since then
+    flush_ends: AtomicBool,
     /// the exchange that ends then, if the request makes a record
     parked: Mutex<Option<OpenExchange>>,
 }
@@ -82,30 +92,42 @@ impl ClientSide {
         }
     }
 
-    /// A write begun at `now` did that. Its end is no stamp: a client on the same machine may run before the call returns.
-    fn stamp_write(&self, now: Ns, result: &Poll<io::Result<usize>>) {
+    /// A write begun at `now` went out. Its end is no stamp: a client on the same machine may run before the call returns.
+    pub fn wrote(&self, now: Ns) {
+        self.last_write_ns.store(now, Relaxed);
         let since = self.blocked_since_ns.load(Relaxed);
-        match result {
-            Poll::Pending if since == 0 => self.blocked_since_ns.store(now, Relaxed),
-            Poll::Ready(Ok(_)) => {
-                self.last_write_ns.store(now, Relaxed);
-                if since != 0 {
-                    self.blocked_ns
-                        .fetch_add(now.saturating_sub(since), Relaxed);
-                    self.blocked_since_ns.store(0, Relaxed);
-                }
-            }
-            _ => {}
+        if since != 0 {
+            self.blocked_ns
+                .fetch_add(now.saturating_sub(since), Relaxed);
+            self.blocked_since_ns.store(0, Relaxed);
         }
     }
 
-    fn flushed(&self) {
-        self.flushed_frames
+    /// A write begun at `now` waits for the client to read.
+    pub fn blocked(&self, now: Ns) {
+        if self.blocked_since_ns.load(Relaxed) == 0 {
+            self.blocked_since_ns.store(now, Relaxed);
+        }
+    }
+
+    /// hyper has written all it was handed.
+    pub fn flush_begun(&self) {
+        self.written_frames
             .store(self.handed_frames.load(Relaxed), Relaxed);
-        if !self.ending.load(Relaxed) {
+        if self.ending.load(Relaxed) {
+            self.ending.store(false, Relaxed);
+            self.flush_ends.store(true, Relaxed);
+        }
+    }
+
+    /// All that hyper had written when it last flushed is out.
+    pub fn flushed(&self) {
+        self.flushed_frames
+            .store(self.written_frames.load(Relaxed), Relaxed);
+        if !self.flush_ends.load(Relaxed) {
             return;
         }
-        self.ending.store(false, Relaxed);
+        self.flush_ends.store(false, Relaxed);
         // the next read is the next request's first byte
         self.first_read_ns.store(0, Relaxed);
         let parked = self.parked.lock().take();
@@ -113,32 +135,44 @@ impl ClientSide {
             exchange.client_has_all(some(self.last_write_ns.load(Relaxed)));
         }
     }
+
+    /// The connection is gone: an exchange that waits for its last flush ends without it.
+    fn gone(&self) {
+        let parked = self.parked.lock().take();
+        drop(parked);
+    }
 }
 
 fn some(stamp: u64) -> Option<Ns> {
     (stamp != 0).then_some(stamp)
 }
 
-/// A client socket that stamps.
-pub struct ClientIo<S> {
-    inner: S,
+/// A client socket that stamps, as hyper uses it.
+pub struct ClientIo {
+    reading: TokioIo<OwnedReadHalf>,
+    writing: Arc<ClientSocket>,
     side: Arc<ClientSide>,
 }
 
-impl<S> ClientIo<S> {
-    /// Wraps `inner`; what it sees goes to `side`.
-    pub fn new(inner: S, side: Arc<ClientSide>) -> Self {
-        Self { inner, side }
+impl ClientIo {
+    /// Wraps `stream`; what it sees goes to `side`.
+    pub fn new(stream: TcpStream, side: Arc<ClientSide>) -> Self {
+        let (reading, writing) = stream.into_split();
+        Self {
+            reading: TokioIo::new(reading),
+            writing: Arc::new(ClientSocket::new(writing, side.clone())),
+            side,
+        }
     }
 }
 
-impl<S: Read + Unpin> Read for ClientIo<S> {
+impl Read for ClientIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
+        let result = ready!(Pin::new(&mut self.reading).poll_read(cx, buf));
         if result.is_ok() {
             self.side.stamp_read();
         }
@@ -146,50 +180,30 @@ impl<S: Read + Unpin> Read for ClientIo<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for ClientIo<S> {
+impl Write for ClientIo {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let now = now_ns();
-        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.side.stamp_write(now, &result);
-        result
+        self.writing.poll_write(cx, buf)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let now = now_ns();
-        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.side.stamp_write(now, &result);
-        result
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing.poll_flush(cx)
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.inner).poll_flush(cx));
-        if result.is_ok() {
-            self.side.flushed();
-        }
-        Poll::Ready(result)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing.poll_shutdown(cx)
     }
 }
 
-impl<S> Drop for ClientIo<S> {
+impl Drop for ClientIo {
     fn drop(&mut self) {
-        // a connection that ends before its last flush still ends its exchange
-        let parked = self.side.parked.lock().take();
-        drop(parked);
+        // what waits for the end of the turn still goes out, and ends its exchange
+        if self.writing.has_waiting() {
+            turn::end_turn();
+        }
+        self.side.gone();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watc
         _ => return,
     };
     let side = Arc::new(ClientSide::default());
-    let io = ClientIo::new(TokioIo::new(stream), side.clone());
+    let io = ClientIo::new(stream, side.clone());
     let config = core.shared.config.clone();
     let service = TowerToHyperService::new(tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());

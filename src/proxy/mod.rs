@@ -6,6 +6,7 @@ pub mod attempt;
 pub mod body;
 pub mod cli;
 pub mod client_io;
+pub mod client_socket;
 pub mod connection;
 pub mod core;
 pub mod finish;
@@ -30,6 +31,7 @@ pub mod sending;
 pub mod serve;
 pub mod server;
 pub mod skim;
+pub mod turn;
 pub mod upstream;
 pub mod usage_ask;
 

@@ -18,6 +18,7 @@ use super::connection::{Counted, serve_connection};
 use super::core::{Core, Shared};
 use super::listen::{self, Worker};
 use super::receive;
+use super::turn;
 use crate::admin;
 use crate::config::checked::{Config, RuntimeShape};
 use crate::fleet::{Fleet, FleetError};
@@ -269,8 +270,12 @@ fn run_worker(
     mut sockets: mpsc::UnboundedReceiver<std::net::TcpStream>,
     stopping: watch::Receiver<bool>,
 ) {
-    let drain = core.shared.config.timeouts.drain;
+    let config = &core.shared.config;
+    let drain = config.timeouts.drain;
     runtime.block_on(async {
+        if config.server.runtime == RuntimeShape::PerCore {
+            tokio::spawn(turn::end_turns());
+        }
         let mut stop = stopping.clone();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {

@@ -66,7 +66,8 @@ impl Reader {
     }
 
     /// The answer, done.
-    pub fn into_answer(self) -> Answer {
+    pub fn into_answer(mut self) -> Answer {
+        self.answer.gaps.settle();
         self.answer
     }
 

@@ -1,6 +1,7 @@
 //! What the proxy drives for each response: bytes and stamps in, the answer's figures out.
 
 use evenkeel_policies::shape::Api;
+use smallvec::SmallVec;
 
 use super::answer::Reader;
 use super::answer::body::Body;
@@ -63,9 +64,9 @@ enum Content {
 /// Chunks read and not yet taken by the client's socket.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    chunks: Vec<Chunk>,
+    chunks: SmallVec<[Chunk; 1]>,
     /// hand-over of the last chunk, by choice
-    last_handed: Vec<Option<Ns>>,
+    last_handed: SmallVec<[Option<Ns>; 1]>,
     log: Option<ChunkLog>,
 }
 

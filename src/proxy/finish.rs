@@ -32,8 +32,12 @@ enum End {
 /// A request being served.
 pub struct OpenExchange {
     core: Arc<Core>,
-    /// what its record will say
+    /// what its record will say; what every chunk changes is kept beside it, near the relay
     pub record: Box<Exchange>,
+    /// body bytes handed to the client
+    pub response_bytes: u64,
+    /// the client's socket has taken an output chunk
+    pub client_has_output: bool,
     /// its place on an instance
     pub lease: Option<Lease>,
     /// reads the answer
@@ -77,6 +81,8 @@ impl OpenExchange {
         Self {
             core: core.clone(),
             record: Box::new(record),
+            response_bytes: 0,
+            client_has_output: false,
             lease: None,
             meter: None,
             waiting: None,
@@ -274,6 +280,7 @@ impl Drop for OpenExchange {
         self.release();
         self.record.chunks = self.waiting.take().and_then(Waiting::into_log);
         self.record.outcome = self.outcome();
+        self.record.response_bytes = self.response_bytes;
         self.record.stamps.client_blocked_ns = self.blocked_ns();
         let figures = Figures::of(&self.record);
         self.core.recorder.record(&self.record, &figures, now_ns());

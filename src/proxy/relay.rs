@@ -164,7 +164,7 @@ impl Relay {
         if data.is_empty() {
             return;
         }
-        open.record.response_bytes += data.len() as u64;
+        open.response_bytes += data.len() as u64;
         match open.client() {
             Some(client) => {
                 client.frame_handed();
@@ -244,7 +244,8 @@ fn observe(open: &mut OpenExchange, data: &[u8], at_ns: Ns) {
 fn taken(open: &mut OpenExchange, at_ns: Ns) {
     let Some(meter) = &mut open.meter else { return };
     meter.handed(at_ns);
-    if meter.output_chunks() > 0 && open.record.stamps.client_first_output_ns.is_none() {
+    if !open.client_has_output && meter.output_chunks() > 0 {
+        open.client_has_output = true;
         open.record.stamps.client_first_output_ns = Some(at_ns);
         open.record.stamps.client_blocked_first_ns = open.blocked_ns();
     }

@@ -6,7 +6,10 @@
 //! that is not escaped: then it *is* the same document with another string, whatever the text
 //! looks like. Anything else goes to the full parse.
 
+use std::ops::Range;
+
 use memchr::{memchr_iter, memmem};
+use smallvec::SmallVec;
 
 use crate::measure::chunk_log::ChunkKind;
 
@@ -28,11 +31,10 @@ pub struct Skimmed {
     pub empty: bool,
 }
 
-/// Bytes with a hole for a number.
+/// A stretch of the chunk learned from, with a hole for a number: the number seldom changes.
 #[derive(Debug)]
 struct Frame {
-    /// as they were in the chunk learned from: the number seldom changes
-    learned: Vec<u8>,
+    range: Range<usize>,
     hole: Option<Hole>,
 }
 
@@ -56,7 +58,9 @@ fn is_number(digits: &[u8]) -> bool {
 }
 
 impl Frame {
-    fn new(bytes: &[u8]) -> Frame {
+    /// The frame `range` of `learned`.
+    fn new(learned: &[u8], range: Range<usize>) -> Frame {
+        let bytes = &learned[range.clone()];
         let hole = COUNTERS.iter().find_map(|name| {
             let start = memmem::find(bytes, name)? + name.len();
             let length = digits(&bytes[start..]);
@@ -65,43 +69,42 @@ impl Frame {
             let ends = matches!(bytes.get(end), Some(b',' | b'}'));
             (length > 0 && ends).then_some(Hole { start, end })
         });
-        Frame {
-            learned: bytes.to_vec(),
-            hole,
-        }
+        Frame { range, hole }
     }
 
     /// What is left after this frame at the front.
     #[inline]
-    fn front<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
-        match data.strip_prefix(self.learned.as_slice()) {
+    fn front<'a>(&self, learned: &[u8], data: &'a [u8]) -> Option<&'a [u8]> {
+        let frame = &learned[self.range.clone()];
+        match data.strip_prefix(frame) {
             Some(rest) => Some(rest),
-            None => self.front_with_another_number(data),
+            None => self.front_with_another_number(frame, data),
         }
     }
 
-    fn front_with_another_number<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+    fn front_with_another_number<'a>(&self, frame: &[u8], data: &'a [u8]) -> Option<&'a [u8]> {
         let hole = self.hole?;
-        let rest = data.strip_prefix(&self.learned[..hole.start])?;
+        let rest = data.strip_prefix(&frame[..hole.start])?;
         let (number, rest) = rest.split_at(digits(rest));
         if !is_number(number) {
             return None;
         }
-        rest.strip_prefix(&self.learned[hole.end..])
+        rest.strip_prefix(&frame[hole.end..])
     }
 
     /// What is left before this frame at the back.
     #[inline]
-    fn back<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
-        match data.strip_suffix(self.learned.as_slice()) {
+    fn back<'a>(&self, learned: &[u8], data: &'a [u8]) -> Option<&'a [u8]> {
+        let frame = &learned[self.range.clone()];
+        match data.strip_suffix(frame) {
             Some(rest) => Some(rest),
-            None => self.back_with_another_number(data),
+            None => self.back_with_another_number(frame, data),
         }
     }
 
-    fn back_with_another_number<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+    fn back_with_another_number<'a>(&self, frame: &[u8], data: &'a [u8]) -> Option<&'a [u8]> {
         let hole = self.hole?;
-        let rest = data.strip_suffix(&self.learned[hole.end..])?;
+        let rest = data.strip_suffix(&frame[hole.end..])?;
         let length = rest
             .iter()
             .rev()
@@ -111,12 +114,14 @@ impl Frame {
         if !is_number(number) {
             return None;
         }
-        rest.strip_suffix(&self.learned[..hole.start])
+        rest.strip_suffix(&frame[..hole.start])
     }
 }
 
 #[derive(Debug)]
 struct Template {
+    /// the chunk learned from, without its output: one piece of memory, read from front to back
+    learned: Box<[u8]>,
     front: Frame,
     back: Frame,
     choice: u32,
@@ -140,7 +145,8 @@ fn stays_inside_string(body: &[u8]) -> bool {
 
 impl Template {
     fn matches(&self, data: &[u8]) -> Option<Skimmed> {
-        let body = self.back.back(self.front.front(data)?)?;
+        let rest = self.front.front(&self.learned, data)?;
+        let body = self.back.back(&self.learned, rest)?;
         stays_inside_string(body).then_some(Skimmed {
             choice: self.choice,
             kind: self.kind,
@@ -152,7 +158,7 @@ impl Template {
 /// The templates of one stream, last used first tried.
 #[derive(Debug, Default)]
 pub struct Templates {
-    known: Vec<Template>,
+    known: SmallVec<[Template; 1]>,
     last: usize,
     next: usize,
 }
@@ -183,9 +189,11 @@ impl Templates {
         if end >= data.len() || data.len() - output.len() > FRAME_BYTES {
             return;
         }
+        let learned = [&data[..start], &data[end..]].concat();
         let template = Template {
-            front: Frame::new(&data[..start]),
-            back: Frame::new(&data[end..]),
+            front: Frame::new(&learned, 0..start),
+            back: Frame::new(&learned, start..learned.len()),
+            learned: learned.into(),
             choice,
             kind,
         };

@@ -48,6 +48,8 @@ pub struct Grant {
     pub instance: InstanceId,
     /// its lane
     pub lane: Option<usize>,
+    /// it shows whether an instance that was taken out answers again
+    pub probe: bool,
     /// requests open there before this one
     pub outstanding_requests: u32,
     /// tokens outstanding there before this one
@@ -132,6 +134,10 @@ pub enum Input {
     SetWeight {
         id: InstanceId,
         weight: f64,
+    },
+    SlowStart {
+        id: InstanceId,
+        length_ns: u64,
     },
     SetGauges {
         id: InstanceId,

@@ -53,10 +53,42 @@ impl InstanceLoad {
 pub enum InstanceState {
     /// takes requests
     Up,
+    /// takes one request, to see whether it answers; down from then on until told otherwise
+    Probing,
     /// ends what it has, takes nothing new
     Draining,
     /// ejected or unreachable: takes nothing new
     Down,
     /// removed from the pool; forgotten once its last lease ends
     Leaving,
+}
+
+impl InstanceState {
+    /// Whether a request may be sent there.
+    pub fn takes_requests(self) -> bool {
+        matches!(self, InstanceState::Up | InstanceState::Probing)
+    }
+}
+
+/// Share of the others' mean number of open requests that an instance may have when its ramp begins.
+pub const RAMP_START: f64 = 0.1;
+
+/// A slow start: an instance that is new or back takes no more than a growing share of what others have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ramp {
+    pub since_ns: u64,
+    pub length_ns: u64,
+}
+
+impl Ramp {
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.since_ns.saturating_add(self.length_ns)
+    }
+
+    /// Requests it may have open, where others have `mean`: at least 1.
+    pub fn most_requests(&self, now_ns: u64, mean: f64) -> u32 {
+        let past = now_ns.saturating_sub(self.since_ns) as f64 / self.length_ns.max(1) as f64;
+        let share = RAMP_START + (1.0 - RAMP_START) * past.min(1.0);
+        ((share * mean) as u32).max(1)
+    }
 }

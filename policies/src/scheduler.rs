@@ -15,7 +15,7 @@ mod sheds;
 
 pub use crate::event::*;
 use crate::lanes::LaneRules;
-use crate::load::{EngineGauges, InstanceLoad, InstanceState};
+use crate::load::{EngineGauges, InstanceLoad, InstanceState, Ramp};
 use crate::queue::{Queue, Waiter};
 use crate::shape::RequestShape;
 use crate::view::{FleetView, LaneLoad, Slot};
@@ -90,6 +90,8 @@ pub struct Scheduler {
     typical_tokens: f64,
     finish_interval_ns: Option<f64>,
     last_finish_ns: Option<u64>,
+    /// some instance may be in its slow start
+    ramping: bool,
     seq: u64,
     log: Option<EventLog>,
 }
@@ -127,6 +129,7 @@ impl Scheduler {
             typical_tokens: 0.0,
             finish_interval_ns: None,
             last_finish_ns: None,
+            ramping: false,
             seq: 0,
             log: None,
         }
@@ -161,6 +164,7 @@ impl Scheduler {
                     foreign_requests: 0,
                     lanes,
                     held,
+                    ramp: None,
                 });
             }
         }
@@ -198,6 +202,20 @@ impl Scheduler {
         self.record(now_ns, || Input::SetWeight { id, weight });
         if let Some(slot) = self.slot_mut(id) {
             slot.load.weight = usable_weight(weight);
+        }
+    }
+
+    /// From now on, for so long, an instance takes no more than a growing share of what the others have.
+    /// It takes more only where no other has room.
+    pub fn slow_start(&mut self, now_ns: u64, id: InstanceId, length_ns: u64) {
+        self.record(now_ns, || Input::SlowStart { id, length_ns });
+        let ramp = Ramp {
+            since_ns: now_ns,
+            length_ns,
+        };
+        if let Some(slot) = self.slot_mut(id) {
+            slot.ramp = (length_ns > 0).then_some(ramp);
+            self.ramping |= length_ns > 0;
         }
     }
 
@@ -272,7 +290,7 @@ impl Scheduler {
             .places
             .get(&instance)
             .copied()
-            .filter(|index| self.slots[*index].state == InstanceState::Up)
+            .filter(|index| self.slots[*index].state.takes_requests())
         {
             Some(index) => Arrival::Send(self.count(index, ticket, shape, lane, 0)),
             None => Arrival::Shed(self.shed(ticket, ShedReason::NoInstance, None)),
@@ -354,9 +372,7 @@ impl Scheduler {
     }
 
     fn any_up(&self) -> bool {
-        self.slots
-            .iter()
-            .any(|slot| slot.state == InstanceState::Up)
+        self.slots.iter().any(|slot| slot.state.takes_requests())
     }
 
     fn forget_if_left(&mut self, id: InstanceId) {

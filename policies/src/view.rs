@@ -4,7 +4,7 @@ use rand::RngExt;
 
 use crate::event::InstanceId;
 use crate::lanes::LaneRules;
-use crate::load::{InstanceLoad, InstanceState};
+use crate::load::{InstanceLoad, InstanceState, Ramp};
 use crate::{Choice, PolicyRng};
 
 /// Gauges older than this say nothing of other proxies' traffic any more.
@@ -30,6 +30,7 @@ pub(crate) struct Slot {
     pub lanes: Vec<LaneLoad>,
     /// slots that lanes' unused reserves hold back; kept beside the counts it follows from
     pub held: u32,
+    pub ramp: Option<Ramp>,
 }
 
 /// An instance that may take the request.
@@ -73,6 +74,8 @@ pub struct FleetView<'a> {
     pub(crate) now_ns: u64,
     pub(crate) typical_tokens: f64,
     pub(crate) mask: Option<&'a [bool]>,
+    /// mean open requests of the instances in full service; ramps hold where it is known
+    pub(crate) ramp_mean: Option<f64>,
 }
 
 impl<'a> FleetView<'a> {
@@ -129,9 +132,20 @@ impl<'a> FleetView<'a> {
 
     pub(crate) fn allows(&self, index: usize, slot: &Slot) -> bool {
         self.mask.is_none_or(|mask| mask.get(index) == Some(&true))
-            && slot.state == InstanceState::Up
+            && slot.state.takes_requests()
             && !self.exclude.contains(&slot.id)
             && self.has_room(slot)
+            && self.ramp_allows(slot)
+    }
+
+    fn ramp_allows(&self, slot: &Slot) -> bool {
+        match (self.ramp_mean, &slot.ramp) {
+            (Some(mean), Some(ramp)) => {
+                ramp.is_over(self.now_ns)
+                    || slot.load.requests < ramp.most_requests(self.now_ns, mean)
+            }
+            _ => true,
+        }
     }
 
     fn has_room(&self, slot: &Slot) -> bool {

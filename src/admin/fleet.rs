@@ -217,6 +217,7 @@ fn instance_json(
 pub fn health(state: InstanceState) -> &'static str {
     match state {
         InstanceState::Up => "up",
+        InstanceState::Probing => "probing",
         InstanceState::Draining => "draining",
         InstanceState::Down => "down",
         InstanceState::Leaving => "leaving",

@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_policies::load::InstanceState;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -114,7 +113,7 @@ fn ready(shared: &Shared) -> Response<Bytes> {
         .filter(|pool| {
             pool.instances
                 .iter()
-                .all(|instance| instance.state != InstanceState::Up)
+                .all(|instance| !instance.state.takes_requests())
         })
         .map(|pool| pool.name.to_string())
         .collect();

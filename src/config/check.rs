@@ -70,6 +70,7 @@ impl Checker<'_> {
         }
         let limits = self.limits(file.limits);
         let timeouts = self.timeouts(file.timeouts);
+        let retries = self.retries(file.retries);
         let measure = self.measure(file.measure);
         let records = file.records.map(|records| self.records(records));
         let log = self.log(file.log);
@@ -82,6 +83,7 @@ impl Checker<'_> {
             },
             limits,
             timeouts,
+            retries,
             measure,
             records,
             log,
@@ -210,6 +212,28 @@ impl Checker<'_> {
             max_connections: self.count(section, "max_connections", limits.max_connections, 1),
             head_bytes: usize::try_from(head).unwrap_or(usize::MAX),
             max_series: self.count(section, "max_series", limits.max_series, 16),
+        }
+    }
+
+    fn retries(&mut self, raw: raw::Retries) -> Retries {
+        let mut fault = |key, rule: &str, help: &str| {
+            let message = format!("`retries.{key}` {rule}");
+            let place = [Step::Key("retries"), Step::Key(key)];
+            self.fault(&place, message, "out of range", help.to_owned());
+        };
+        if !(0.0..=1.0).contains(&raw.budget_share) {
+            let help = "write a share of the open requests; 0 leaves budget_least alone";
+            fault("budget_share", "must be 0 to 1", help);
+        }
+        if raw.instances_max == 0 {
+            fault("instances_max", "must be at least 1", "1 is no second try");
+        }
+        Retries {
+            instances_max: raw.instances_max,
+            busy: raw.busy,
+            resend: raw.resend,
+            budget_share: raw.budget_share,
+            budget_least: raw.budget_least,
         }
     }
 

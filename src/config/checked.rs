@@ -21,6 +21,8 @@ pub struct Config {
     pub limits: Limits,
     /// bounds on waiting; none on the total of an exchange
     pub timeouts: Timeouts,
+    /// second tries of a request
+    pub retries: Retries,
     /// what is measured and how
     pub measure: Measure,
     /// records of requests; `None` writes none
@@ -110,6 +112,21 @@ pub struct Limits {
     pub head_bytes: usize,
     /// metric series, past which figures go to `other`
     pub max_series: usize,
+}
+
+/// Second tries of a request that no instance has begun to answer.
+#[derive(Debug, Clone)]
+pub struct Retries {
+    /// instances tried for one request, the first one counted
+    pub instances_max: usize,
+    /// whether a request refused with 429 or 503 goes to another instance
+    pub busy: bool,
+    /// whether a request is sent again when its kept-alive connection closes without an answer
+    pub resend: bool,
+    /// retries under way, as a share of a pool's open requests
+    pub budget_share: f64,
+    /// retries that may be under way however few requests are open
+    pub budget_least: u32,
 }
 
 /// Bounds on waiting.
@@ -224,10 +241,53 @@ pub struct Pool {
     pub models: Vec<Model>,
     /// how an instance is chosen
     pub policy: PolicyConfig,
+    /// which instances take requests
+    pub health: Health,
     /// the instances; at least one
     pub instances: Vec<Instance>,
     /// whether requests for models that no pool names come here
     pub default: bool,
+}
+
+/// What is done when no instance of a pool is left in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenNoneLeft {
+    /// all are used, as if all were in
+    Try,
+    /// 503 at once
+    Refuse,
+}
+
+/// When an instance is taken out of a pool, and how it comes back.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// path of the active check; `None`: no checks
+    pub check_path: Option<String>,
+    /// time between two checks of an instance
+    pub check_interval: Duration,
+    /// time a check waits for an answer
+    pub check_timeout: Duration,
+    /// failed checks in a row after which an instance is out
+    pub check_failures: u32,
+    /// failed requests in a row after which an instance is out; 0: any number
+    pub failures_in_a_row: u32,
+    /// share of failed requests in a window from which on an instance is out
+    pub failure_share: f64,
+    /// length of that window
+    pub window: Duration,
+    /// requests in a window below which its share says nothing
+    pub window_requests: u32,
+    /// share of the instances that failed requests may take out
+    pub ejected_share_max: f64,
+    /// time between two requests let through to an instance that is out
+    pub probe_interval: Duration,
+    /// what is done when no instance is left in
+    pub when_none_left: WhenNoneLeft,
+    /// longest time an instance is left alone because it asked for it
+    pub retry_after_max: Duration,
+    /// length of the slow start of an instance that is back
+    pub slow_start: Duration,
 }
 
 /// A model that a pool serves. Bodies go on unchanged: an alias reaches the engine as it was written.

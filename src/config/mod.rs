@@ -7,6 +7,7 @@ mod check;
 pub mod checked;
 pub mod cli;
 mod error;
+mod health;
 mod place;
 mod pools;
 mod raw;

@@ -11,7 +11,7 @@ use super::check::{Checker, Seen};
 use super::checked::*;
 use super::place::Step::{Index, Key};
 use super::place::{Step, steps};
-use super::{raw, url};
+use super::{health, raw, url};
 
 /// Names that metrics and reports use for something else.
 const RESERVED: [&str; 2] = ["other", "all"];
@@ -70,6 +70,7 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
             help,
         );
     }
+    let health = health::check(checker, &at, &path, pool.health);
     let mut seen = (Seen::new(), Seen::new());
     let mut instances = Vec::new();
     for (number, instance) in pool.instances.into_iter().enumerate() {
@@ -81,6 +82,7 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
         default: pool.default || models.is_empty(),
         models,
         policy: pool.policy,
+        health,
         instances,
     }
 }

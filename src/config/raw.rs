@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::checked::{AccessFormat, ChunkSink, PolicyConfig, RuntimeShape, UsageMode};
+use super::checked::{
+    AccessFormat, ChunkSink, PolicyConfig, RuntimeShape, UsageMode, WhenNoneLeft,
+};
 use super::units::ByteSize;
 
 /// Configuration of `evenkeel serve`.
@@ -27,6 +29,9 @@ pub struct File {
     /// bounds on waiting; none on the total of an exchange
     #[serde(default)]
     pub timeouts: Timeouts,
+    /// second tries of a request that no instance has begun to answer
+    #[serde(default)]
+    pub retries: Retries,
     /// what is measured and how
     #[serde(default)]
     pub measure: Measure,
@@ -142,6 +147,35 @@ impl Default for Limits {
             max_connections: 65_536,
             head_bytes: ByteSize(64 << 10),
             max_series: 10_000,
+        }
+    }
+}
+
+/// Second tries of a request. Only before a byte has gone to the client, and only of a body held whole.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retries {
+    /// instances tried for one request, the first one counted; 1: no second try
+    pub instances_max: usize,
+    /// whether a request that an instance refused with 429 or 503 goes to another one
+    pub busy: bool,
+    /// whether a request goes out again after its kept-alive connection closed without a byte of an answer
+    /// (the engine closes idle connections; one that was working would have sent a head)
+    pub resend: bool,
+    /// retries under way, as a share of a pool's open requests
+    pub budget_share: f64,
+    /// retries that may be under way however few requests are open
+    pub budget_least: u32,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Retries {
+            instances_max: 3,
+            busy: true,
+            resend: true,
+            budget_share: 0.2,
+            budget_least: 3,
         }
     }
 }
@@ -305,8 +339,64 @@ pub struct Pool {
     pub default: bool,
     /// this pool's share of the requests for a model that several pools serve, relative to theirs
     pub share: Option<f64>,
+    /// which instances take requests
+    #[serde(default)]
+    pub health: Health,
     /// the inference servers
     pub instances: Vec<Instance>,
+}
+
+/// When an instance is taken out of a pool, and how it comes back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Health {
+    /// path of the active check; any answer under 500 is well; "": no checks
+    pub check_path: String,
+    /// time between two checks of an instance
+    pub check_interval_s: f64,
+    /// time a check waits for an answer
+    pub check_timeout_s: f64,
+    /// failed checks in a row, with no byte from the instance meanwhile, after which it is out
+    pub check_failures: u32,
+    /// failed requests in a row after which an instance is out; 0: any number
+    pub failures_in_a_row: u32,
+    /// share of failed requests in a window from which on an instance is out
+    pub failure_share: f64,
+    /// length of that window
+    pub window_s: f64,
+    /// requests in a window below which its share says nothing
+    pub window_requests: u32,
+    /// share of a pool's instances that failed requests may take out; checks are not bound by it
+    pub ejected_share_max: f64,
+    /// time between two requests let through to an instance that is out
+    pub probe_interval_s: f64,
+    /// "try": if no instance is left, all are used; "refuse": 503 at once
+    pub when_none_left: WhenNoneLeft,
+    /// longest time an instance is left alone because its 429 or 503 asked for it (Retry-After)
+    pub retry_after_max_s: f64,
+    /// time over which an instance that is back may have a growing share (from a tenth to all) of the requests
+    /// that others have open; 0: all at once
+    pub slow_start_s: f64,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            check_path: "/health".into(),
+            check_interval_s: 5.0,
+            check_timeout_s: 2.0,
+            check_failures: 3,
+            failures_in_a_row: 5,
+            failure_share: 0.5,
+            window_s: 10.0,
+            window_requests: 20,
+            ejected_share_max: 0.5,
+            probe_interval_s: 1.0,
+            when_none_left: WhenNoneLeft::Try,
+            retry_after_max_s: 60.0,
+            slow_start_s: 30.0,
+        }
+    }
 }
 
 /// A model: its name, or its name with aliases.

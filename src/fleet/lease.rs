@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_policies::scheduler::{Grant, LeaseId, Observation};
 
+use super::health::Verdict;
 use super::pool::{Instance, Pool, lane_name};
 use crate::measure::clock::Ns;
 use crate::measure::outcome::Outcome;
@@ -38,6 +39,9 @@ pub struct Lease {
     /// 0 from the first output on
     prefill_tokens: u64,
     granted_ns: Ns,
+    /// it shows whether an instance that was out answers again
+    probe: bool,
+    verdict: Verdict,
     reported_chunks: u64,
     reported_ns: Ns,
 }
@@ -64,6 +68,8 @@ impl Lease {
             decode_tokens: output_tokens,
             prefill_tokens,
             granted_ns: now,
+            probe: grant.probe,
+            verdict: Verdict::Neutral,
             reported_chunks: 0,
             reported_ns: now,
             instance,
@@ -86,6 +92,7 @@ impl Lease {
         let (pool, id, instance) = (self.pool.clone(), self.id, self.instance.id);
         let now = pool.with(|inner, now| {
             inner.scheduler.first_output(now, id);
+            inner.health.heard(instance, now);
             pool.count_tokens(inner, instance, now);
             now
         });
@@ -106,6 +113,7 @@ impl Lease {
         let tokens = tokens(chunks);
         let now = pool.with(|inner, now| {
             inner.scheduler.progress(now, id, tokens);
+            inner.health.heard(instance, now);
             pool.count_tokens(inner, instance, now);
             now
         });
@@ -128,9 +136,10 @@ impl Lease {
 }
 
 impl Lease {
-    /// What the policy is told when this lease ends.
+    /// What policy and health are told when this lease ends.
     pub fn observe(&mut self, exchange: &Exchange, outcome: Outcome) {
         let answer = exchange.answer.as_ref();
+        self.verdict = Verdict::of(exchange.status, outcome, exchange.retry_after);
         let since_sent = |at: Option<Ns>| Some(at?.saturating_sub(exchange.stamps.sent_ns?));
         self.observation = Observation {
             ok: outcome == Outcome::Ok,
@@ -146,7 +155,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let instance = self.instance.id;
         self.pool.with(|inner, now| {
+            inner.health.ended(instance, self.verdict, self.probe, now);
             inner.finish(now, self.id, &self.observation);
+            inner.judge(now);
             let outstanding = inner.outstanding_requests(instance);
             self.pool.count_batch(instance, now, outstanding);
             self.pool.count_tokens(inner, instance, now);

@@ -1,8 +1,10 @@
 //! The fleet: pools, their instances, and the live owner of each pool's scheduler.
 
 pub mod estimates;
+pub mod health;
 pub mod lease;
 pub mod pool;
+pub mod retries;
 pub mod snapshot;
 
 use std::sync::Arc;

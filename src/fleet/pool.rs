@@ -18,9 +18,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::estimates::Estimates;
+use super::health::{Cause, Change, Checked, Health};
 use super::lease::Lease;
-use crate::config::checked::{self, Config, Upstream};
-use crate::measure::clock::now_ns;
+use super::retries::{Retry, RetryBudget};
+use crate::config::checked::{self, Config, Health as HealthRules, Upstream};
+use crate::measure::clock::{Ns, now_ns};
 use crate::measure::skew::{RotationLoad, Spread};
 use crate::measure::speed::LoadIntegral;
 
@@ -64,6 +66,10 @@ type Answer = Result<Lease, Shed>;
 
 pub(super) struct Inner {
     pub(super) scheduler: Scheduler,
+    pub(super) health: Health,
+    slow_start_ns: u64,
+    /// when health may change by time alone
+    judge_next_ns: Ns,
     waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
     /// token-seconds that each ended lease laid on its instance
     pub(super) token_seconds: Spread,
@@ -83,6 +89,10 @@ pub struct Pool {
     pub lanes: Vec<Arc<str>>,
     /// length estimate and output prediction
     pub estimates: Estimates,
+    /// when instances are taken out, and how they come back
+    pub health: HealthRules,
+    /// retries under way
+    pub retries: Arc<RetryBudget>,
     tickets: AtomicU64,
     pub(super) inner: Mutex<Inner>,
 }
@@ -131,8 +141,13 @@ impl Pool {
                 .collect(),
             estimates: Estimates::new(&config.measure),
             tickets: AtomicU64::new(1),
+            health: pool.health.clone(),
+            retries: Arc::default(),
             inner: Mutex::new(Inner {
                 scheduler,
+                health: Health::new(&pool.health, pool.instances.len()),
+                slow_start_ns: ns(pool.health.slow_start),
+                judge_next_ns: Ns::MAX,
                 waiters: HashMap::new(),
                 token_seconds: Spread::default(),
                 actions: Vec::new(),
@@ -171,6 +186,7 @@ impl Pool {
         to: To<'_>,
     ) -> (Arrival, Option<oneshot::Receiver<Answer>>) {
         self.with(|inner, now| {
+            inner.judge_when_due(now);
             let arrival = match to {
                 To::AnyBut(failed) => {
                     inner
@@ -189,6 +205,7 @@ impl Pool {
                 receiver
             });
             if let Arrival::Send(grant) = &arrival {
+                inner.granted(grant);
                 self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
                 self.count_tokens(inner, grant.instance, now);
             }
@@ -253,6 +270,7 @@ impl Pool {
     ) -> (Option<oneshot::Sender<Answer>>, Answer) {
         match action {
             Action::Grant(grant) => {
+                inner.granted(&grant);
                 self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
                 self.count_tokens(inner, grant.instance, now);
                 (
@@ -274,6 +292,31 @@ impl Pool {
         }
     }
 
+    /// A place for a retry on an instance that is not in `failed`; `None` if the budget has none or no other is in.
+    pub fn retry(&self, failed: &[InstanceId], share: f64, least: u32) -> Option<Retry> {
+        let inner = self.inner.lock();
+        let (mut live, mut other) = (0, false);
+        for (id, load, state) in inner.scheduler.loads() {
+            live += u64::from(load.requests);
+            other |= state.takes_requests() && !failed.contains(&id);
+        }
+        drop(inner);
+        other.then(|| self.retries.take(live, share, least))?
+    }
+
+    /// An active check of an instance ended.
+    pub fn checked(self: &Arc<Self>, id: InstanceId, checked: Checked) {
+        self.with(|inner, now| {
+            inner.health.checked(id, checked, now);
+            inner.judge(now);
+        });
+    }
+
+    /// Lets health change by time alone, so that waiters need not wait for an arrival.
+    pub fn judge_by_time(self: &Arc<Self>) {
+        self.with(|inner, now| inner.judge_when_due(now));
+    }
+
     pub(super) fn count_batch(&self, id: InstanceId, now: u64, outstanding: u32) {
         if let Some(instance) = self.instances.get(id.0 as usize) {
             instance.batch.lock().advance(now, f64::from(outstanding));
@@ -290,6 +333,31 @@ impl Pool {
 }
 
 impl Inner {
+    /// Tells the scheduler which instances take requests from now on.
+    pub(super) fn judge(&mut self, now: Ns) {
+        for change in self.health.changes(now) {
+            let Change { id, state, back } = change;
+            if back {
+                self.scheduler.slow_start(now, id, self.slow_start_ns);
+            }
+            self.scheduler.set_state(now, id, state, &mut self.actions);
+            tracing::info!(instance = id.0, state = ?state, cause = self.health.cause(id).map(Cause::name), "instance changes");
+        }
+        self.judge_next_ns = self.health.next_due_ns(now).unwrap_or(Ns::MAX);
+    }
+
+    fn judge_when_due(&mut self, now: Ns) {
+        if now >= self.judge_next_ns {
+            self.judge(now);
+        }
+    }
+
+    fn granted(&mut self, grant: &Grant) {
+        if grant.probe {
+            self.health.probe_sent(grant.instance);
+        }
+    }
+
     pub(super) fn finish(&mut self, now: u64, lease: LeaseId, observation: &Observation) {
         self.scheduler
             .finish(now, lease, observation, &mut self.actions);
@@ -304,6 +372,10 @@ impl Inner {
             .load(id)
             .map_or(0, |load| load.outstanding_tokens())
     }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Leaves the queue when the waiting future goes.

@@ -232,6 +232,8 @@ pub(crate) mod tests {
             outstanding_requests: Some(3),
             outstanding_tokens: Some(400),
             mean_batch: Some(4.0),
+            failed_attempts: Vec::new(),
+            retry_after: None,
             output_tokens_est: None,
             request_bytes: 500,
             response_bytes: 900,

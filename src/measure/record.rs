@@ -40,6 +40,21 @@ pub struct Stages {
     pub client_blocked_ms: f64,
 }
 
+/// An attempt that was followed by another one.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptRecord {
+    /// instance
+    pub instance: String,
+    /// why it was given up: the code of an error made by the proxy, or `busy` for a 429 or 503
+    pub cause: String,
+    /// status of its answer
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// when it was given up, from the request's first byte
+    pub at_ms: f64,
+}
+
 /// What one choice did, where there is more than one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +132,8 @@ record! {
     status: u16,
     /// code of an error made by the proxy
     cause: String,
+    /// attempts on other instances before this one; left out if there was none
+    failed_attempts: Vec<AttemptRecord>,
     /// code of an error the engine reported
     error_code: i64,
     /// `error.type` the engine reported
@@ -236,6 +253,20 @@ fn stages(figures: &Figures) -> Option<Stages> {
     })
 }
 
+fn failed_attempts(exchange: &Exchange) -> Option<Vec<AttemptRecord>> {
+    let first_ns = exchange.stamps.request_first_ns.unwrap_or_default();
+    let attempts = exchange
+        .failed_attempts
+        .iter()
+        .map(|attempt| AttemptRecord {
+            instance: attempt.instance.to_string(),
+            cause: attempt.cause.to_owned(),
+            status: attempt.status,
+            at_ms: ms(attempt.at_ns.saturating_sub(first_ns)),
+        });
+    Some(attempts.collect()).filter(|attempts: &Vec<_>| !attempts.is_empty())
+}
+
 fn bounded(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().take(GAPS).map(round_ms).collect()
 }
@@ -281,6 +312,7 @@ impl Record {
             model: exchange.model.clone(),
             status: exchange.status,
             cause: exchange.cause.map(str::to_owned),
+            failed_attempts: failed_attempts(exchange),
             outstanding_requests: exchange.outstanding_requests,
             outstanding_tokens: exchange.outstanding_tokens,
             mean_batch: some_ms(exchange.mean_batch),

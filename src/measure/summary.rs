@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use std::sync::Arc;
+
 use super::clock::Ns;
 use super::gap_figures::GapFigures;
 use super::outcome::Outcome;
@@ -143,6 +145,19 @@ pub struct Stamps {
     pub client_blocked_ns: u64,
 }
 
+/// An attempt that was followed by another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedAttempt {
+    /// instance
+    pub instance: Arc<str>,
+    /// why it was given up, as the code of an error of ours; `busy` for a 429 or 503
+    pub cause: &'static str,
+    /// status of its answer, if there was one
+    pub status: Option<u16>,
+    /// when it was given up
+    pub at_ns: Ns,
+}
+
 /// One request, ended.
 #[derive(Debug)]
 pub struct Exchange {
@@ -180,6 +195,10 @@ pub struct Exchange {
     pub outstanding_requests: Option<u32>,
     /// outstanding tokens on the instance at choice, this one not counted
     pub outstanding_tokens: Option<u64>,
+    /// attempts before the one that answered, each on another instance
+    pub failed_attempts: Vec<FailedAttempt>,
+    /// how long the answer asked to be left alone (429 and 503)
+    pub retry_after: Option<std::time::Duration>,
     /// mean number of requests outstanding on the instance while it held this one, this one counted
     pub mean_batch: Option<f64>,
     /// output tokens estimated from output chunks, where `usage` gave none
@@ -220,6 +239,8 @@ impl Default for Exchange {
             outstanding_requests: None,
             outstanding_tokens: None,
             mean_batch: None,
+            failed_attempts: Vec::new(),
+            retry_after: None,
             output_tokens_est: None,
             request_bytes: 0,
             response_bytes: 0,

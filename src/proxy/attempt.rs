@@ -1,10 +1,12 @@
 //! Getting a response head: attempts over instances, sending again only where that is safe.
 //!
 //! Sent again: what was never written (always safe); what died on a reused connection before a
-//! response byte, once, on a new one (the engine had closed its keep-alive); a refused connection,
-//! on another instance. Never after a response byte, never a body that was not held whole.
+//! response byte, once, on a new one (the engine had closed its keep-alive); a refused connection, and
+//! what an instance had no room for (429, 503), on another instance, within the retry budget. Never after
+//! a byte of an answer has gone to the client, never a body that was not held whole.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_policies::scheduler::InstanceId;
 use http::request::Parts;
@@ -19,11 +21,10 @@ use super::refusal::Refusal;
 use super::response_head::Head;
 use super::route::{self, Route};
 use super::upstream::{self, AnswerBody, AttemptError, ConnectionPool};
+use crate::fleet::health::retry_after;
 use crate::fleet::pool::Instance;
+use crate::fleet::retries::Retry;
 use crate::measure::clock::now_ns;
-
-/// Instances tried for one request.
-const INSTANCES_MAX: usize = 3;
 
 /// A response head and where its body comes from.
 pub struct Answered {
@@ -51,18 +52,48 @@ pub async fn answer(
                 pool: route.pool.name.to_string(),
             });
         };
-        let refusal = match on_instance(core, open, route, &instance, parts, received).await {
-            Ok(answered) => return Ok(answered),
-            Err(refusal) => refusal,
+        let tried = on_instance(core, open, route, &instance, parts, received).await;
+        let Some((cause, status)) = another_may_do(core, &tried) else {
+            return tried;
         };
         failed.push(instance.id);
-        let untouched = matches!(refusal, Refusal::Connect { .. });
-        let others = route.pool.instances.len() > failed.len() && route.pinned.is_none();
-        if !untouched || !others || !received.is_held() || failed.len() >= INSTANCES_MAX {
-            return Err(refusal);
-        }
-        open.attempt_failed();
+        let Some(budget) = second_try(core, route, received, &failed) else {
+            return tried;
+        };
+        tracing::debug!(instance = %instance.name, cause, "trying another instance");
+        open.attempt_failed(cause, status, budget);
     }
+}
+
+/// Why another instance may do better: this one did not take the request, or has no room for it.
+fn another_may_do(
+    core: &Core,
+    tried: &Result<Answered, Refusal>,
+) -> Option<(&'static str, Option<u16>)> {
+    match tried {
+        Err(refusal @ Refusal::Connect { .. }) => Some((refusal.code(), None)),
+        Ok(answered) if core.shared.config.retries.busy => {
+            let status = answered.head.status.as_u16();
+            matches!(status, 429 | 503).then_some(("busy", Some(status)))
+        }
+        _ => None,
+    }
+}
+
+/// A place in the retry budget, if the request can go to another instance at all.
+fn second_try(
+    core: &Core,
+    route: &Route,
+    received: &Received,
+    failed: &[InstanceId],
+) -> Option<Retry> {
+    let rules = &core.shared.config.retries;
+    let may = route.pinned.is_none() && received.is_held() && failed.len() < rules.instances_max;
+    may.then(|| {
+        route
+            .pool
+            .retry(failed, rules.budget_share, rules.budget_least)
+    })?
 }
 
 async fn on_instance(
@@ -109,6 +140,7 @@ async fn on_instance(
         };
         match result {
             Ok((head, body)) => {
+                open.record.retry_after = busy_for(&head);
                 let stamps = &mut open.record.stamps;
                 stamps.head_ns = Some(body.connection().last_read_ns);
                 stamps.sent_ns = body
@@ -117,7 +149,7 @@ async fn on_instance(
                     .filter(|_| body.request_sent());
                 return Ok(Answered { head, body, pool });
             }
-            Err(error) if may_send_again(&error, reused, received) && !fresh => {
+            Err(error) if may_send_again(core, &error, reused, received) && !fresh => {
                 tracing::debug!(instance = %instance.name, %error, "sending again on a new connection");
                 open.sent_again();
                 fresh = true;
@@ -134,11 +166,18 @@ async fn on_instance(
     }
 }
 
-fn may_send_again(error: &AttemptError, reused: bool, received: &Received) -> bool {
+/// How long an instance that has no room asks to be left alone.
+fn busy_for(head: &Head) -> Option<Duration> {
+    let busy = matches!(head.status.as_u16(), 429 | 503);
+    busy.then(|| retry_after(&head.headers, SystemTime::now()))
+        .flatten()
+}
+
+fn may_send_again(core: &Core, error: &AttemptError, reused: bool, received: &Received) -> bool {
     received.is_held()
         && match error {
             AttemptError::NeverWritten => true,
-            AttemptError::NoAnswer(_) => reused,
+            AttemptError::NoAnswer(_) => reused && core.shared.config.retries.resend,
             _ => false,
         }
 }

@@ -10,11 +10,12 @@ use super::refusal::Refusal;
 use super::response_ids::Place;
 use crate::fleet::estimates::Lesson;
 use crate::fleet::lease::Lease;
+use crate::fleet::retries::Retry;
 use crate::measure::clock::{Ns, now_ns, wall_ns};
 use crate::measure::figures::Figures;
 use crate::measure::meter::{Meter, Waiting};
 use crate::measure::outcome::Outcome;
-use crate::measure::summary::{Answer, Exchange, Stamps};
+use crate::measure::summary::{Answer, Exchange, FailedAttempt, Stamps};
 
 /// How an exchange has ended so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct OpenExchange {
     facts: PromptFacts,
     blocked_before_ns: u64,
     pool_index: Option<usize>,
+    /// its place in the retry budget, until an instance answers
+    retry: Option<Retry>,
     end: End,
 }
 
@@ -90,6 +93,7 @@ impl OpenExchange {
             facts: PromptFacts::default(),
             blocked_before_ns,
             pool_index: None,
+            retry: None,
             end: End::Open,
         }
     }
@@ -118,11 +122,21 @@ impl OpenExchange {
         self.lease = Some(lease);
     }
 
-    /// The attempt failed before a response byte; another follows.
-    pub fn attempt_failed(&mut self) {
-        if let Some(mut lease) = self.lease.take() {
-            lease.observe(&self.record, Outcome::EngineError);
-        }
+    /// The attempt got no answer that goes to the client, and another one follows within `budget`.
+    pub fn attempt_failed(&mut self, cause: &'static str, status: Option<u16>, budget: Retry) {
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        self.record.status = status;
+        lease.observe(&self.record, Outcome::EngineError);
+        self.record.failed_attempts.push(FailedAttempt {
+            instance: lease.instance().name.clone(),
+            cause,
+            status,
+            at_ns: now_ns(),
+        });
+        (self.record.status, self.record.retry_after) = (None, None);
+        self.retry = Some(budget);
     }
 
     /// The same attempt goes out again on a new connection.
@@ -132,6 +146,8 @@ impl OpenExchange {
 
     /// An instance of this pool has answered with a head.
     pub fn answering(&mut self, pool_index: usize) {
+        // the budget bounds attempts, not the answers that come of them
+        self.retry = None;
         self.pool_index = Some(pool_index);
     }
 
@@ -250,6 +266,7 @@ impl OpenExchange {
 
     /// Gives the place on the instance back.
     fn release(&mut self) {
+        self.retry = None;
         let Some(mut lease) = self.lease.take() else {
             return;
         };

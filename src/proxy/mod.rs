@@ -4,6 +4,7 @@
 
 pub mod attempt;
 pub mod body;
+pub mod checks;
 pub mod cli;
 pub mod client_io;
 pub mod client_socket;

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 
+use super::checks;
 use super::connection::{Counted, serve_connection};
 use super::core::{Core, Shared};
 use super::listen::{self, Worker};
@@ -108,6 +109,10 @@ impl Server {
             config.limits.max_connections,
             stopping,
         ));
+        {
+            let _inside = control.enter();
+            checks::begin(&config, &shared.fleet);
+        }
         if let Some(listener) = admin_listener {
             control.spawn(admin::serve(listener, shared.clone()));
         }

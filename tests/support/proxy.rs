@@ -18,10 +18,14 @@ use super::{PATIENCE, within};
 pub struct Setup {
     policy: String,
     pool: Vec<String>,
+    health: String,
     instances: Vec<(String, SocketAddr)>,
     sections: BTreeMap<&'static str, Vec<String>>,
     more: String,
 }
+
+/// A scripted upstream answers only what it was told to expect, errors too.
+const NO_HEALTH: &str = "check_path = \"\", failures_in_a_row = 0, window_requests = 1000000";
 
 impl Setup {
     /// One pool `p` over instances `i0`, `i1`, ... under round-robin.
@@ -30,6 +34,7 @@ impl Setup {
         Setup {
             policy: "{ kind = \"round_robin\" }".to_owned(),
             pool: Vec::new(),
+            health: NO_HEALTH.to_owned(),
             instances: named.map(|(i, addr)| (format!("i{i}"), *addr)).collect(),
             sections: BTreeMap::new(),
             more: String::new(),
@@ -54,6 +59,12 @@ impl Setup {
         self
     }
 
+    /// The pool's health table; what is not in it is as by default.
+    pub fn health(mut self, table: &str) -> Setup {
+        table.clone_into(&mut self.health);
+        self
+    }
+
     /// A line of the pool.
     pub fn pool(mut self, line: &str) -> Setup {
         self.pool.push(line.to_owned());
@@ -63,7 +74,7 @@ impl Setup {
     /// A further pool.
     pub fn and_pool(mut self, name: &str, lines: &str, instances: &[SocketAddr]) -> Setup {
         self.more += &format!(
-            "[[pools]]\nname = \"{name}\"\npolicy = {{ kind = \"round_robin\" }}\n{lines}\n"
+            "[[pools]]\nname = \"{name}\"\npolicy = {{ kind = \"round_robin\" }}\nhealth = {{ {NO_HEALTH} }}\n{lines}\n"
         );
         for addr in instances {
             self.more += &format!("[[pools.instances]]\nurl = \"http://{addr}\"\n");
@@ -88,8 +99,9 @@ impl Setup {
             text += &format!("[{name}]\n{}\n", lines.join("\n"));
         }
         text += &format!(
-            "[[pools]]\nname = \"p\"\npolicy = {}\n{}\n",
+            "[[pools]]\nname = \"p\"\npolicy = {}\nhealth = {{ {} }}\n{}\n",
             self.policy,
+            self.health,
             self.pool.join("\n")
         );
         for (name, addr) in &self.instances {

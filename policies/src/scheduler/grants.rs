@@ -49,6 +49,7 @@ impl Scheduler {
             now_ns,
             typical_tokens: self.typical_tokens,
             mask: None,
+            ramp_mean: None,
         };
         let mut full = None;
         queue.take(|lane, waiter| {
@@ -87,11 +88,13 @@ impl Scheduler {
             now_ns,
             typical_tokens: self.typical_tokens,
             mask: None,
+            ramp_mean: None,
         };
         let view = without(&view, exclude);
         let forced = !exclude.is_empty() && view.exclude.is_empty();
         // nobody to choose from is a full pool, not a policy's failure
         view.candidates().next()?;
+        let view = self.ramped(&view);
         let choice = self.policy.choose(shape, &view, &mut self.rng);
         let usable = |choice: &Choice| {
             self.slots
@@ -110,6 +113,33 @@ impl Scheduler {
         Some(self.count(index, ticket, shape, lane, waited_ns))
     }
 
+    /// The view with slow starts held to, unless nobody is left then.
+    fn ramped<'a>(&self, view: &FleetView<'a>) -> FleetView<'a> {
+        if !self.ramping {
+            return *view;
+        }
+        let settled = |slot: &&Slot| {
+            slot.state == InstanceState::Up
+                && slot.ramp.is_none_or(|ramp| ramp.is_over(view.now_ns))
+        };
+        let (count, requests) = self
+            .slots
+            .iter()
+            .filter(settled)
+            .fold((0_u32, 0_u64), |(count, sum), slot| {
+                (count + 1, sum + u64::from(slot.load.requests))
+            });
+        let ramped = FleetView {
+            ramp_mean: (count > 0).then(|| requests as f64 / f64::from(count)),
+            ..*view
+        };
+        if ramped.candidates().next().is_some() {
+            ramped
+        } else {
+            *view
+        }
+    }
+
     pub(super) fn count(
         &mut self,
         index: usize,
@@ -121,6 +151,10 @@ impl Scheduler {
         self.counters.grants += 1;
         let (prefill, decode) = (shape.uncached_tokens(), shape.predicted_output_tokens);
         let slot = &mut self.slots[index];
+        let probe = slot.state == InstanceState::Probing;
+        if probe {
+            slot.state = InstanceState::Down;
+        }
         let generation = self.counters.grants;
         let place = self.leases.insert(Lease {
             generation,
@@ -138,6 +172,7 @@ impl Scheduler {
             },
             instance: slot.id,
             lane,
+            probe,
             outstanding_requests: slot.load.requests,
             outstanding_tokens: slot.load.outstanding_tokens(),
             predicted_prefill_tokens: prefill,
@@ -229,6 +264,7 @@ impl Scheduler {
             now_ns: 0,
             typical_tokens: 0.0,
             mask: None,
+            ramp_mean: None,
         };
         let mut waiters = queue.waiters();
         waiters
@@ -244,7 +280,7 @@ impl Scheduler {
 
 /// The view without the excluded instances, or as it is if no other is up.
 fn without<'a>(view: &FleetView<'a>, exclude: &'a [InstanceId]) -> FleetView<'a> {
-    let other = |slot: &Slot| slot.state == InstanceState::Up && !exclude.contains(&slot.id);
+    let other = |slot: &Slot| slot.state.takes_requests() && !exclude.contains(&slot.id);
     if exclude.is_empty() || !view.slots.iter().any(other) {
         return *view;
     }

@@ -21,6 +21,7 @@ impl Scheduler {
             Input::RemoveInstance { id } => self.remove_instance(now, *id, out),
             Input::SetState { id, state } => self.set_state(now, *id, *state, out),
             Input::SetWeight { id, weight } => self.set_weight(now, *id, *weight),
+            Input::SlowStart { id, length_ns } => self.slow_start(now, *id, *length_ns),
             Input::SetGauges { id, gauges } => self.set_gauges(now, *id, *gauges),
             Input::Arrive {
                 ticket,

@@ -1,0 +1,264 @@
+//! Health on a virtual clock: cases C22, C23 and C26, and the rules around them.
+
+use super::*;
+
+const S: Ns = 1_000_000_000;
+const B: InstanceId = InstanceId(1);
+
+fn rules() -> Rules {
+    Rules {
+        check_path: Some("/health".into()),
+        check_interval: Duration::from_secs(5),
+        check_timeout: Duration::from_secs(2),
+        check_failures: 3,
+        failures_in_a_row: 5,
+        failure_share: 0.5,
+        window: Duration::from_secs(10),
+        window_requests: 20,
+        ejected_share_max: 0.5,
+        probe_interval: Duration::from_secs(1),
+        when_none_left: WhenNoneLeft::Try,
+        retry_after_max: Duration::from_secs(60),
+        slow_start: Duration::from_secs(30),
+    }
+}
+
+/// Three instances; what the scheduler was told of each.
+struct Pool {
+    health: Health,
+    states: [InstanceState; 3],
+    back: u32,
+}
+
+impl Pool {
+    fn new(rules: &Rules) -> Pool {
+        Pool {
+            health: Health::new(rules, 3),
+            states: [InstanceState::Up; 3],
+            back: 0,
+        }
+    }
+
+    fn at(&mut self, now_ns: Ns) -> [InstanceState; 3] {
+        for change in self.health.changes(now_ns) {
+            self.states[change.id.0 as usize] = change.state;
+            self.back += u32::from(change.back);
+        }
+        self.states
+    }
+
+    fn end(&mut self, id: InstanceId, verdict: Verdict, now_ns: Ns) -> InstanceState {
+        self.health.ended(id, verdict, false, now_ns);
+        self.at(now_ns)[id.0 as usize]
+    }
+
+    fn out(&mut self, now_ns: Ns) {
+        for _ in 0..5 {
+            self.end(B, Verdict::Failure, now_ns);
+        }
+        assert_eq!(self.states[1], InstanceState::Down);
+    }
+
+    fn probe(&mut self, verdict: Verdict, now_ns: Ns) {
+        assert_eq!(self.at(now_ns)[1], InstanceState::Probing);
+        self.health.probe_sent(B);
+        self.states[1] = InstanceState::Down;
+        assert_eq!(
+            self.at(now_ns)[1],
+            InstanceState::Down,
+            "one probe at a time"
+        );
+        self.health.ended(B, verdict, true, now_ns);
+        self.at(now_ns);
+    }
+}
+
+#[test]
+fn five_failures_in_a_row_take_an_instance_out_and_a_good_probe_brings_it_back_slowly() {
+    let mut pool = Pool::new(&rules());
+    for _ in 0..4 {
+        assert_eq!(pool.end(B, Verdict::Failure, S), InstanceState::Up);
+    }
+    pool.end(B, Verdict::Success, S);
+    pool.out(2 * S);
+    assert_eq!(pool.health.cause(B), Some(Cause::InARow));
+    assert_eq!(pool.health.next_due_ns(2 * S), Some(3 * S));
+    assert_eq!(pool.at(3 * S - 1)[1], InstanceState::Down);
+    pool.probe(Verdict::Failure, 3 * S);
+    pool.probe(Verdict::Success, 4 * S);
+    assert_eq!((pool.states[1], pool.back), (InstanceState::Up, 1));
+    assert_eq!(pool.health.ejections(B)[Cause::InARow as usize], 1);
+}
+
+#[test]
+fn ten_seconds_of_a_broken_instance_cost_it_fifteen_requests_at_most() {
+    let mut pool = Pool::new(&rules());
+    let mut sent = 0;
+    for ms in (0..10_000_u64).step_by(2) {
+        let now = S + ms * 1_000_000;
+        match pool.at(now)[1] {
+            InstanceState::Up => {
+                sent += 1;
+                pool.end(B, Verdict::Failure, now);
+            }
+            InstanceState::Probing => {
+                sent += 1;
+                pool.probe(Verdict::Failure, now);
+            }
+            _ => {}
+        }
+    }
+    assert!((6..=15).contains(&sent), "{sent} requests");
+}
+
+#[test]
+fn a_probe_without_a_verdict_frees_its_place() {
+    let mut pool = Pool::new(&rules());
+    pool.out(S);
+    pool.probe(Verdict::Neutral, 2 * S);
+    pool.probe(Verdict::Success, 3 * S);
+    assert_eq!(pool.states[1], InstanceState::Up);
+}
+
+#[test]
+fn what_was_sent_before_it_was_taken_out_does_not_bring_it_back() {
+    let mut pool = Pool::new(&rules());
+    pool.out(S);
+    assert_eq!(pool.end(B, Verdict::Success, S + 1), InstanceState::Down);
+}
+
+#[test]
+fn a_share_of_failures_takes_an_instance_out_where_enough_were_seen() {
+    let mut pool = Pool::new(&rules());
+    for n in 0..19 {
+        let verdict = if n % 2 == 0 {
+            Verdict::Failure
+        } else {
+            Verdict::Success
+        };
+        assert_eq!(pool.end(B, verdict, S), InstanceState::Up, "{n}");
+    }
+    assert_eq!(pool.end(B, Verdict::Failure, S), InstanceState::Down);
+    assert_eq!(pool.health.cause(B), Some(Cause::Share));
+}
+
+#[test]
+fn failures_of_an_earlier_window_are_forgotten() {
+    let mut pool = Pool::new(&rules());
+    for n in 0..40_u64 {
+        let verdict = if n % 2 == 0 {
+            Verdict::Failure
+        } else {
+            Verdict::Success
+        };
+        assert_eq!(pool.end(B, verdict, n * S), InstanceState::Up);
+    }
+}
+
+#[test]
+fn answers_alone_take_out_no_more_than_the_share_of_instances_allowed() {
+    let mut pool = Pool::new(&rules());
+    for id in 0..3 {
+        for _ in 0..50 {
+            pool.end(InstanceId(id), Verdict::Failure, S);
+        }
+    }
+    let out = pool
+        .states
+        .iter()
+        .filter(|state| **state == InstanceState::Down);
+    assert_eq!(out.count(), 1, "half of three, cut to a whole number");
+}
+
+#[test]
+fn a_busy_instance_is_left_alone_as_long_as_it_asks_and_no_longer_than_allowed() {
+    let mut pool = Pool::new(&rules());
+    let busy = |seconds| Verdict::Busy(Duration::from_secs(seconds));
+    assert_eq!(pool.end(B, busy(7), S), InstanceState::Down);
+    assert_eq!(pool.at(8 * S - 1)[1], InstanceState::Down);
+    assert_eq!(pool.at(8 * S)[1], InstanceState::Up);
+    assert_eq!(pool.health.cause(B), None, "busy is not broken");
+    pool.end(B, busy(86_400), 9 * S);
+    assert_eq!(pool.at(69 * S)[1], InstanceState::Up);
+}
+
+#[test]
+fn if_none_is_left_all_are_tried_or_all_refuse() {
+    for (when, state) in [
+        (WhenNoneLeft::Try, InstanceState::Up),
+        (WhenNoneLeft::Refuse, InstanceState::Down),
+    ] {
+        let mut pool = Pool::new(&Rules {
+            when_none_left: when,
+            ..rules()
+        });
+        for id in (0..3).map(InstanceId) {
+            for n in 0..3 {
+                pool.health.checked(id, Checked::Failed, (n + 1) * S);
+            }
+        }
+        assert_eq!(pool.at(4 * S), [state; 3]);
+    }
+    // one that answers while all are tried is in again, and the others are out again
+    let mut pool = Pool::new(&rules());
+    for id in (0..3).map(InstanceId) {
+        for n in 0..3 {
+            pool.health.checked(id, Checked::Failed, (n + 1) * S);
+        }
+    }
+    pool.end(B, Verdict::Success, 5 * S);
+    assert_eq!(
+        pool.states,
+        [InstanceState::Down, InstanceState::Up, InstanceState::Down]
+    );
+}
+
+#[test]
+fn checks_that_time_out_while_bytes_flow_mean_nothing() {
+    let mut pool = Pool::new(&rules());
+    for n in 1..20 {
+        pool.health.heard(B, n * 5 * S + S);
+        pool.health.checked(B, Checked::TimedOut, n * 5 * S + 2 * S);
+        pool.health.heard(B, n * 5 * S + 3 * S);
+        assert_eq!(pool.at(n * 5 * S + 4 * S)[1], InstanceState::Up);
+    }
+}
+
+#[test]
+fn three_failed_checks_in_a_row_and_no_byte_take_out_and_one_good_brings_back() {
+    let mut pool = Pool::new(&rules());
+    pool.health.checked(B, Checked::Failed, S);
+    pool.health.checked(B, Checked::TimedOut, 6 * S);
+    assert_eq!(pool.at(6 * S)[1], InstanceState::Up);
+    pool.health.checked(B, Checked::TimedOut, 11 * S);
+    assert_eq!(pool.at(11 * S)[1], InstanceState::Down);
+    assert_eq!(
+        pool.at(600 * S)[1],
+        InstanceState::Down,
+        "no request is a probe while checks fail"
+    );
+    pool.health.checked(B, Checked::Answered, 601 * S);
+    assert_eq!((pool.at(601 * S)[1], pool.back), (InstanceState::Up, 1));
+}
+
+#[test]
+fn one_failed_check_in_ten_changes_nothing() {
+    let mut pool = Pool::new(&rules());
+    for n in 0..100 {
+        let checked = if n % 10 == 0 {
+            Checked::Failed
+        } else {
+            Checked::Answered
+        };
+        pool.health.checked(B, checked, n * 5 * S);
+        assert_eq!(pool.at(n * 5 * S)[1], InstanceState::Up);
+    }
+}
+
+#[test]
+fn a_good_check_does_not_bring_back_what_fails_requests() {
+    let mut pool = Pool::new(&rules());
+    pool.out(S);
+    pool.health.checked(B, Checked::Answered, S);
+    assert_eq!(pool.at(S)[1], InstanceState::Down);
+}

@@ -1,0 +1,195 @@
+//! C22 and C26 on real sockets: a broken instance gets probes only, and checks do not lie.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::support::client::{Ask, Client};
+use crate::support::proxy::{Outstanding, Proxy, Setup};
+use crate::support::reply::{End, Reply, ms};
+use crate::support::upstream::{Refusing, Script, Upstream};
+use crate::support::{PATIENCE, within};
+
+const BROKEN: &str = "{\"error\":{\"message\":\"broken\"}}";
+
+fn healthy() -> Upstream {
+    Script::new(|_| Reply::chat("hello")).start()
+}
+
+/// Waits until an instance is in that state.
+async fn is(proxy: &Proxy, instance: &str, state: &str) {
+    let wanted = async {
+        loop {
+            let fleet: serde_json::Value =
+                serde_json::from_str(&proxy.admin_text("/api/fleet").await).unwrap();
+            let text = fleet.to_string();
+            let found = fleet["pools"][0]["instances"]
+                .as_array()
+                .unwrap_or_else(|| panic!("no instances in {text}"))
+                .iter()
+                .any(|one| one["name"] == instance && one["health"] == state);
+            if found {
+                return;
+            }
+            tokio::time::sleep(ms(5)).await;
+        }
+    };
+    within(&format!("{instance} to be {state}"), PATIENCE, wanted).await;
+}
+
+#[tokio::test]
+async fn an_instance_that_fails_fast_does_not_attract_traffic() {
+    let slow = || {
+        let reply = |_: &_| Reply::paced_chat(2, ms(100));
+        Script::new(reply).start()
+    };
+    let (a, c) = (slow(), slow());
+    let b = Script::new(|_| Reply::json(500, BROKEN)).start();
+    let proxy = Setup::over(&[a.addr, b.addr, c.addr])
+        .policy("{ kind = \"least_outstanding_tokens\" }")
+        .health("check_path = \"\"")
+        .start();
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut clients = JoinSet::new();
+    let addr = proxy.addr;
+    for _ in 0..10 {
+        clients.spawn(async move {
+            while Instant::now() < until {
+                Client::ask(addr, &Ask::chat()).await;
+            }
+        });
+    }
+    while clients.join_next().await.is_some() {}
+    let (good, bad) = (a.requests().len() + c.requests().len(), b.requests().len());
+    // five in a row, what was on its way then, and one probe a second
+    assert!(
+        (6..=5 + 3 + 6).contains(&bad),
+        "{bad} requests to the broken instance"
+    );
+    assert!(good > 100, "{good} requests to the others");
+    proxy.settled().await;
+    assert!(
+        proxy
+            .outstanding()
+            .await
+            .values()
+            .all(|work| *work == Outstanding::default())
+    );
+}
+
+#[tokio::test]
+async fn a_mended_instance_comes_back_by_a_probe() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let state = broken.clone();
+    let b = Script::new(move |_| match state.load(Relaxed) {
+        true => Reply::json(500, BROKEN),
+        false => Reply::chat("hello"),
+    })
+    .start();
+    let a = healthy();
+    let proxy = Setup::over(&[a.addr, b.addr])
+        .health("check_path = \"\", probe_interval_s = 0.05")
+        .start();
+    while b.requests().len() < 5 {
+        Client::ask(proxy.addr, &Ask::chat()).await;
+    }
+    proxy.settled().await;
+    broken.store(false, Relaxed);
+    let back = async {
+        while Client::ask(proxy.addr, &Ask::chat()).await.status() == 200 {
+            if b.requests().len() >= 10 {
+                return;
+            }
+        }
+        panic!("a request failed after the instance was mended");
+    };
+    within("the instance to be back", PATIENCE, back).await;
+    is(&proxy, "i1", "up").await;
+}
+
+#[tokio::test]
+async fn a_refused_check_takes_an_instance_out_before_a_request_finds_it() {
+    let (a, dead) = (healthy(), Refusing::new());
+    let proxy = Setup::over(&[a.addr, dead.addr])
+        .health("check_interval_s = 0.02")
+        .start();
+    is(&proxy, "i1", "down").await;
+    for _ in 0..20 {
+        assert_eq!(Client::ask(proxy.addr, &Ask::chat()).await.status(), 200);
+    }
+    let records = proxy.stop();
+    let attempts = records
+        .iter()
+        .map(|record| record["attempts"].as_u64().unwrap());
+    assert_eq!(attempts.sum::<u64>(), 20, "no attempt on the dead one");
+}
+
+#[tokio::test]
+async fn a_check_that_is_not_answered_takes_out_what_is_silent_and_not_what_streams() {
+    // both answer requests and hang on checks; one of them has a stream open
+    let hang = || {
+        Script::new(|_| Reply::paced_chat(1000, ms(10)))
+            .on_head(|head| {
+                head.path()
+                    .ends_with("/health")
+                    .then(|| Reply::new().then(End::Hold))
+            })
+            .start()
+    };
+    let (busy, silent) = (hang(), hang());
+    let proxy = Setup::over(&[busy.addr, silent.addr])
+        .health("check_interval_s = 0.05, check_timeout_s = 0.2")
+        .start();
+    let mut client = Client::connect(proxy.addr).await;
+    client.send(&Ask::chat().bytes()).await;
+    let head = client.head().await;
+    assert_eq!(head.status(), 200);
+    let (streams, other) = if busy.open_requests() > 0 && silent.open_requests() == 0 {
+        ("i0", "i1")
+    } else {
+        ("i1", "i0")
+    };
+    let _ = streams;
+    let mut body = client.body(&head);
+    body.at_least(1).await;
+    is(&proxy, other, "down").await;
+    is(&proxy, streams, "up").await;
+    let got = body.next().await;
+    assert!(got.is_some(), "the stream goes on");
+}
+
+#[tokio::test]
+async fn if_every_instance_is_out_the_pool_refuses_at_once_where_so_configured() {
+    let dead = [Refusing::new(), Refusing::new()];
+    let addrs = [dead[0].addr, dead[1].addr];
+    let proxy = Setup::over(&addrs)
+        .health("check_interval_s = 0.02, when_none_left = \"refuse\"")
+        .start();
+    is(&proxy, "i0", "down").await;
+    is(&proxy, "i1", "down").await;
+    let answer = Client::ask(proxy.addr, &Ask::chat()).await;
+    assert_eq!(
+        (answer.status(), answer.error_code().as_str()),
+        (503, "no_instance")
+    );
+    let tried = Setup::over(&addrs)
+        .health("check_interval_s = 0.02")
+        .start();
+    let answer = Client::ask(tried.addr, &Ask::chat()).await;
+    assert_eq!(answer.status(), 502, "tried, and found dead");
+}
+
+#[tokio::test]
+async fn a_hundred_bad_requests_leave_an_instance_in() {
+    let a = Script::new(|_| Reply::json(400, "{\"error\":{\"message\":\"too long\"}}")).start();
+    let b = healthy();
+    let proxy = Setup::over(&[a.addr, b.addr])
+        .health("check_path = \"\"")
+        .start();
+    for _ in 0..200 {
+        Client::ask(proxy.addr, &Ask::chat()).await;
+    }
+    assert_eq!(a.requests().len(), 100);
+}

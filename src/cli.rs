@@ -29,6 +29,8 @@ enum Command {
     Demo(evenkeel::demo::options::DemoArgs),
     /// Check a configuration file and print what it will serve
     Check(evenkeel::config::cli::CheckArgs),
+    /// Print the hash of an API key, for `[[keys]]`: the key is read from standard input
+    HashKey(evenkeel::config::hash_key::HashKeyArgs),
 }
 
 impl Cli {
@@ -39,6 +41,9 @@ impl Cli {
             Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
             Command::Demo(args) => Ok(evenkeel::demo::cli::run(&args).map(|()| ExitCode::SUCCESS)?),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),
+            Command::HashKey(args) => {
+                evenkeel::config::hash_key::run(&args).map(|()| ExitCode::SUCCESS)
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The admin listener: metrics, readiness, and the state of the fleet as JSON. Reads only.
 
+pub mod access;
 pub mod fleet;
 pub mod metrics;
 pub mod stats;
@@ -50,6 +51,12 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Merging a large fleet's figures takes milliseconds: not on the thread that accepts clients.
 async fn answer_apart(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bytes> {
+    if let Err(denied) = shared
+        .admin_access
+        .check(request.method(), request.headers())
+    {
+        return reply(denied.status(), JSON, error(&denied.to_string()));
+    }
     let answered = tokio::task::spawn_blocking(move || {
         answer(&shared, request.method(), request.uri().path())
     });

@@ -11,7 +11,7 @@ use super::checked::*;
 use super::error::Fault;
 use super::place::{Step, span_of};
 use super::units::{ByteSize, memory_bytes};
-use super::{pools, raw};
+use super::{keys, pools, raw};
 
 /// Collects faults while the configuration is built.
 pub struct Checker<'d> {
@@ -63,7 +63,8 @@ impl Checker<'_> {
     }
 
     fn config(&mut self, file: raw::File, source: &str) -> Option<Config> {
-        let server = self.server(file.server);
+        let keyless = file.keys.is_none();
+        let server = self.server(file.server, keyless);
         let admin = self.admin(file.admin);
         if let Some(server) = &server {
             self.port_clash(server.listen, admin.listen);
@@ -74,6 +75,7 @@ impl Checker<'_> {
         let measure = self.measure(file.measure);
         let records = file.records.map(|records| self.records(records));
         let log = self.log(file.log);
+        let keys = keys::check(self, file.keys);
         let (pools, models) = pools::check(self, file.pools);
         Some(Config {
             server: server?,
@@ -87,6 +89,7 @@ impl Checker<'_> {
             measure,
             records,
             log,
+            keys,
             pools,
             models,
             source: source.to_owned(),
@@ -95,7 +98,7 @@ impl Checker<'_> {
         })
     }
 
-    fn server(&mut self, server: raw::Server) -> Option<Server> {
+    fn server(&mut self, server: raw::Server, keyless: bool) -> Option<Server> {
         for (index, entry) in server.passthrough.iter().enumerate() {
             self.passthrough(entry, index);
         }
@@ -125,6 +128,7 @@ impl Checker<'_> {
                 server_timing: headers.server_timing,
             },
             http2: server.http2,
+            forward_client_credentials: server.forward_client_credentials.unwrap_or(keyless),
         })
     }
 
@@ -149,7 +153,9 @@ impl Checker<'_> {
     }
 
     fn admin(&mut self, admin: raw::Admin) -> Admin {
+        let at = [Step::Key("admin")];
         Admin {
+            token: keys::secret(self, &at, "admin.token", admin.token.as_deref()),
             listen: admin
                 .listen
                 .and_then(|listen| self.address("admin", &listen)),

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use evenkeel_policies::PolicyConfig;
+
+use super::key_hash::KeyHash;
+use super::secret::SecretSource;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
@@ -29,6 +33,8 @@ pub struct Config {
     pub records: Option<Records>,
     /// the program's own log and the access log
     pub log: Log,
+    /// API keys of clients; `None` lets everybody in
+    pub keys: Option<Vec<Key>>,
     /// pools of instances, in the order of the file; at least one
     pub pools: Vec<Pool>,
     /// where requests go by the model they name
@@ -58,6 +64,8 @@ pub struct Server {
     pub response_headers: ResponseHeaders,
     /// whether HTTP/2 is spoken (prior knowledge)
     pub http2: bool,
+    /// whether clients' credentials go on to engines that have no key of their own
+    pub forward_client_credentials: bool,
 }
 
 /// How worker threads and connections go together.
@@ -86,6 +94,30 @@ pub struct ResponseHeaders {
 pub struct Admin {
     /// address and port; `None` opens no admin listener
     pub listen: Option<SocketAddr>,
+    /// bearer token for what changes state
+    pub token: Option<SecretSource>,
+}
+
+/// A client's API key.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// unique; up to 128 bytes
+    pub name: Arc<str>,
+    /// what is known of the key itself
+    pub hash: KeyHash,
+    /// how often it may be used
+    pub rate: Option<Rate>,
+    /// requests open at the same time
+    pub max_concurrent: Option<usize>,
+}
+
+/// How often something may happen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// times a second in the long run, above 0
+    pub per_s: f64,
+    /// times at once
+    pub burst: NonZeroU32,
 }
 
 /// How clients are treated.
@@ -247,6 +279,8 @@ pub struct Pool {
     pub instances: Vec<Instance>,
     /// whether requests for models that no pool names come here
     pub default: bool,
+    /// credential that the instances ask for
+    pub engine_key: Option<SecretSource>,
 }
 
 /// What is done when no instance of a pool is left in.

@@ -8,9 +8,13 @@ pub mod checked;
 pub mod cli;
 mod error;
 mod health;
+pub mod hash_key;
+pub mod key_hash;
+mod keys;
 mod place;
 mod pools;
 mod raw;
+pub mod secret;
 mod shape;
 mod summary;
 #[cfg(test)]

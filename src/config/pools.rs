@@ -11,7 +11,7 @@ use super::check::{Checker, Seen};
 use super::checked::*;
 use super::place::Step::{Index, Key};
 use super::place::{Step, steps};
-use super::{health, raw, url};
+use super::{health, keys, raw, url};
 
 /// Names that metrics and reports use for something else.
 const RESERVED: [&str; 2] = ["other", "all"];
@@ -71,6 +71,8 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
         );
     }
     let health = health::check(checker, &at, &path, pool.health);
+    let key_path = format!("{path}.engine_key");
+    let engine_key = keys::secret(checker, &at, &key_path, pool.engine_key.as_deref());
     let mut seen = (Seen::new(), Seen::new());
     let mut instances = Vec::new();
     for (number, instance) in pool.instances.into_iter().enumerate() {
@@ -83,6 +85,7 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
         models,
         policy: pool.policy,
         health,
+        engine_key,
         instances,
     }
 }
@@ -154,7 +157,8 @@ fn check_instance(
     })
 }
 
-fn check_name(
+/// A name that metrics, records and logs can carry, and nobody else has.
+pub fn check_name(
     checker: &mut Checker<'_>,
     at: &[Step<'_>],
     path: &str,

@@ -40,6 +40,8 @@ pub struct File {
     /// logs
     #[serde(default)]
     pub log: Log,
+    /// API keys of clients; without it everybody may come in
+    pub keys: Option<Vec<Key>>,
     /// pools of instances
     pub pools: Vec<Pool>,
     /// seed of everything drawn at random; absent: another one at every start
@@ -69,6 +71,9 @@ pub struct Server {
     /// headers added to answers
     #[serde(default)]
     pub response_headers: ResponseHeaders,
+    /// whether the client's Authorization and x-api-key go on to engines that have no `engine_key`; absent: only if
+    /// there are no `keys`
+    pub forward_client_credentials: Option<bool>,
 }
 
 fn per_core() -> RuntimeShape {
@@ -107,6 +112,24 @@ impl Default for ResponseHeaders {
 pub struct Admin {
     /// address and port; absent: no admin listener. Keep it on the loopback or a closed network
     pub listen: Option<String>,
+    /// bearer token for what changes state, "file:PATH" or "env:NAME"; absent: that is allowed only on the loopback
+    pub token: Option<String>,
+}
+
+/// A client's API key. Clients send it as `Authorization: Bearer` or `x-api-key`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// unique; stands in records and logs in the key's place
+    pub name: String,
+    /// SHA-256 of the key in hexadecimal digits, as `evenkeel hash-key` prints it
+    pub sha256: String,
+    /// requests a second in the long run; above it 429. Absent: no limit
+    pub requests_per_s: Option<f64>,
+    /// requests that may come at once within that rate; absent: a second's worth
+    pub burst: Option<u32>,
+    /// requests open at the same time; above it 429. Absent: no limit
+    pub max_concurrent: Option<usize>,
 }
 
 /// How clients are treated.
@@ -342,6 +365,8 @@ pub struct Pool {
     /// which instances take requests
     #[serde(default)]
     pub health: Health,
+    /// credential that the instances ask for, "file:PATH" or "env:NAME": sent in place of the client's
+    pub engine_key: Option<String>,
     /// the inference servers
     pub instances: Vec<Instance>,
 }

@@ -100,6 +100,7 @@ fn words(exchange: &Exchange) -> Vec<(&'static str, serde_json::Value)> {
         ),
         ("outcome", text(Some(exchange.outcome.name()))),
         ("cause", text(exchange.cause)),
+        ("key", text(exchange.key.as_deref())),
         ("model", text(exchange.model.as_deref())),
         ("pool", text(exchange.pool.as_deref())),
         ("instance", text(exchange.instance.as_deref())),

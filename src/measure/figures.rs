@@ -218,6 +218,7 @@ pub(crate) mod tests {
             wall_ns: 1_700_000_000_000_000_000,
             pool: Some(pool.into()),
             instance: Some(instance.into()),
+            key: None,
             arm: None,
             lane: Some("short".into()),
             policy: Some("round_robin".into()),

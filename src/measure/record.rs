@@ -116,6 +116,8 @@ impl Default for OutcomeName {
 }
 
 record! {
+    /// name of the API key the request came with
+    key: String,
     /// pool
     pool: String,
     /// instance of the attempt that answered
@@ -304,6 +306,7 @@ impl Record {
             attempts: exchange.attempts,
             request_bytes: exchange.request_bytes,
             response_bytes: exchange.response_bytes,
+            key: name(&exchange.key),
             pool: name(&exchange.pool),
             instance: name(&exchange.instance),
             arm: name(&exchange.arm),

@@ -187,6 +187,8 @@ pub struct Exchange {
     pub status: Option<u16>,
     /// how it ended
     pub outcome: Outcome,
+    /// name of the API key it came with
+    pub key: Option<std::sync::Arc<str>>,
     /// stable code of an error we made ourselves (`queue_full`, `connect_failed`, ...)
     pub cause: Option<&'static str>,
     /// attempts made (0 if never sent)
@@ -234,6 +236,7 @@ impl Default for Exchange {
             shape: None,
             status: None,
             outcome: Outcome::ClientCancelled,
+            key: None,
             cause: None,
             attempts: 0,
             outstanding_requests: None,

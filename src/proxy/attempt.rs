@@ -14,6 +14,7 @@ use http::{HeaderValue, Request, Uri, header};
 
 use super::body::{BodyProgress, UpstreamBody};
 use super::core::Core;
+use super::credentials::Credentials;
 use super::finish::OpenExchange;
 use super::headers;
 use super::receive::Received;
@@ -129,7 +130,8 @@ async fn on_instance(
         };
         open.record.stamps.connected_ns = Some(now_ns());
         let (progress, reused) = (received.progress(), connection.reused);
-        let request = upstream_request(instance, parts, received)?;
+        let credentials = &core.shared.credentials[route.pool_index];
+        let request = upstream_request(instance, credentials, parts, received)?;
         let sending = tokio::time::timeout(config.timeouts.headers, connection.send(request));
         let Ok(result) = sending.await else {
             let limit = config.timeouts.headers;
@@ -202,6 +204,7 @@ fn no_answer(
 
 fn upstream_request(
     instance: &Instance,
+    credentials: &Credentials,
     parts: &Parts,
     received: &mut Received,
 ) -> Result<Request<UpstreamBody>, Refusal> {
@@ -210,7 +213,7 @@ fn upstream_request(
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = upstream_uri(instance, &parts.uri)?;
-    *request.headers_mut() = headers::for_upstream(parts.headers.clone());
+    *request.headers_mut() = headers::for_upstream(parts.headers.clone(), credentials);
     let headers = request.headers_mut();
     if received.usage_withheld {
         // an event cannot be withheld from a compressed stream

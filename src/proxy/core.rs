@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use tokio::sync::Semaphore;
 
+use super::credentials::Credentials;
+use super::keys::{Entry, Keyring};
 use super::response_ids::ResponseIds;
 use super::upstream::ConnectionPool;
+use crate::admin::access::Access;
 use crate::config::checked::Config;
 use crate::fleet::Fleet;
 use crate::measure::access_log::AccessLog;
@@ -21,6 +24,12 @@ pub struct Shared {
     pub config: Arc<Config>,
     /// pools and their schedulers
     pub fleet: Fleet,
+    /// clients' API keys; without them everybody may come in
+    pub keys: Option<Keyring>,
+    /// credentials for instances, by pool
+    pub credentials: Vec<Credentials>,
+    /// who may change something through the admin listener
+    pub admin_access: Access,
     /// histograms and counters
     pub registry: Arc<Registry>,
     /// record writer, if records are kept
@@ -42,6 +51,14 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Lets a request in by its key, or says why not.
+    pub fn enter(&self, headers: &http::HeaderMap) -> Entry {
+        match &self.keys {
+            Some(keys) => keys.enter(headers),
+            None => Entry::open(),
+        }
+    }
+
     /// Hands an ended exchange to the writers; never blocks.
     pub fn submit(&self, exchange: &mut Exchange) {
         if let Some(log) = &self.access_log {

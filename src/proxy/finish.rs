@@ -6,6 +6,7 @@ use evenkeel_policies::shape::{Api, PromptFacts, RequestShape};
 
 use super::client_io::ClientSide;
 use super::core::Core;
+use super::keys::KeyPlace;
 use super::refusal::Refusal;
 use super::response_ids::Place;
 use crate::fleet::estimates::Lesson;
@@ -39,6 +40,8 @@ pub struct OpenExchange {
     pub response_bytes: u64,
     /// the client's socket has taken an output chunk
     pub client_has_output: bool,
+    /// its place among the requests its key may have open
+    pub key_place: Option<KeyPlace>,
     /// its place on an instance
     pub lease: Option<Lease>,
     /// reads the answer
@@ -86,6 +89,7 @@ impl OpenExchange {
             record: Box::new(record),
             response_bytes: 0,
             client_has_output: false,
+            key_place: None,
             lease: None,
             meter: None,
             waiting: None,
@@ -264,9 +268,10 @@ impl OpenExchange {
         }
     }
 
-    /// Gives the place on the instance back.
+    /// Gives the places with its key and on the instance back.
     fn release(&mut self) {
         self.retry = None;
+        self.key_place = None;
         let Some(mut lease) = self.lease.take() else {
             return;
         };

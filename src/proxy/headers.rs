@@ -4,6 +4,10 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
+use super::credentials::Credentials;
+
+/// How Anthropic's clients send their key.
+pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -34,10 +38,12 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What goes to an instance: end-to-end headers, without `Expect`, which was answered here.
-pub fn for_upstream(mut headers: HeaderMap) -> HeaderMap {
+/// What goes to an instance: end-to-end headers, without `Expect`, which was answered here, and with the credentials
+/// that its pool is meant to get.
+pub fn for_upstream(mut headers: HeaderMap, credentials: &Credentials) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     headers.remove(EXPECT);
+    credentials.apply(&mut headers);
     headers
 }
 

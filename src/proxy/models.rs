@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenkeel_policies::shape::Api;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response};
@@ -34,12 +35,12 @@ pub async fn merged(core: &Core, parts: &Parts, wanted: Option<&str>) -> Respons
         }
     }
     if !answered {
-        return Refusal::NoModels.response();
+        return Refusal::NoModels.response(Api::Other);
     }
     if let Some(id) = wanted {
         return match data.into_iter().find(|entry| entry["id"] == id) {
             Some(entry) => json_response(&entry),
-            None => Refusal::UnknownModel(super::receive::bounded(id, 128)).response(),
+            None => Refusal::UnknownModel(super::receive::bounded(id, 128)).response(Api::Other),
         };
     }
     json_response(&json!({"object": "list", "data": data}))
@@ -80,7 +81,8 @@ fn entries(pool: &PoolConfig, listed: Vec<Value>) -> Vec<Value> {
 
 async fn pool_list(core: &Core, pool_index: usize, parts: &Parts) -> Option<Vec<Value>> {
     for instance in &core.shared.fleet.pools[pool_index].instances {
-        match tokio::time::timeout(LIST_TIME_MAX, instance_list(core, instance, parts)).await {
+        let list = instance_list(core, pool_index, instance, parts);
+        match tokio::time::timeout(LIST_TIME_MAX, list).await {
             Ok(Some(list)) => return Some(list),
             _ => tracing::debug!(instance = %instance.name, "no list of models"),
         }
@@ -88,7 +90,12 @@ async fn pool_list(core: &Core, pool_index: usize, parts: &Parts) -> Option<Vec<
     None
 }
 
-async fn instance_list(core: &Core, instance: &Instance, parts: &Parts) -> Option<Vec<Value>> {
+async fn instance_list(
+    core: &Core,
+    pool_index: usize,
+    instance: &Instance,
+    parts: &Parts,
+) -> Option<Vec<Value>> {
     let config = &core.shared.config;
     let connection = upstream::connect(
         &instance.url,
@@ -101,7 +108,8 @@ async fn instance_list(core: &Core, instance: &Instance, parts: &Parts) -> Optio
     *request.uri_mut() = format!("{}/v1/models", instance.url.base_path)
         .parse()
         .ok()?;
-    *request.headers_mut() = headers::for_upstream(parts.headers.clone());
+    *request.headers_mut() =
+        headers::for_upstream(parts.headers.clone(), &core.shared.credentials[pool_index]);
     request.headers_mut().remove(http::header::ACCEPT_ENCODING);
     request.headers_mut().remove(http::header::CONTENT_LENGTH);
     request.headers_mut().insert(

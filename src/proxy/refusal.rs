@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use evenkeel_policies::shape::Api;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 
 use crate::measure::outcome::Outcome;
@@ -22,6 +23,16 @@ pub enum Refusal {
         path: String,
         allowed: &'static str,
     },
+    #[error("An API key is needed: send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.")]
+    KeyMissing,
+    #[error("The API key is not known here.")]
+    KeyUnknown,
+    #[error("The key `{key}` is used more often than its rate allows; try again later.")]
+    KeyRate { key: String, retry_after_s: u32 },
+    #[error(
+        "The key `{key}` has {most} requests open already, as many as it may; try again later."
+    )]
+    KeyBusy { key: String, most: usize },
     #[error("Upgrade is not supported; use plain HTTP requests")]
     Upgrade,
     #[error("The model `{0}` does not exist.")]
@@ -75,7 +86,10 @@ impl Refusal {
             Refusal::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Refusal::NoModel | Refusal::BadBody(_) | Refusal::ClientLeft => StatusCode::BAD_REQUEST,
             Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::Shed { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::KeyMissing | Refusal::KeyUnknown => StatusCode::UNAUTHORIZED,
+            Refusal::Shed { .. } | Refusal::KeyRate { .. } | Refusal::KeyBusy { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Refusal::NoMemory | Refusal::NoInstance { .. } | Refusal::Draining => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -91,6 +105,10 @@ impl Refusal {
         match self {
             Refusal::UnknownPath { .. } => "path_not_served",
             Refusal::WrongMethod { .. } => "method_not_allowed",
+            Refusal::KeyMissing => "api_key_missing",
+            Refusal::KeyUnknown => "invalid_api_key",
+            Refusal::KeyRate { .. } => "rate_limit_exceeded",
+            Refusal::KeyBusy { .. } => "concurrency_limit_exceeded",
             Refusal::Upgrade => "upgrade_not_supported",
             Refusal::UnknownModel(_) => "model_not_found",
             Refusal::NoModel => "model_missing",
@@ -127,12 +145,31 @@ impl Refusal {
 
     fn retry_after_s(&self) -> Option<u32> {
         match self {
-            Refusal::Shed { retry_after_s, .. } => Some(*retry_after_s),
-            Refusal::NoMemory | Refusal::NoInstance { .. } | Refusal::Draining => Some(1),
+            Refusal::Shed { retry_after_s, .. } | Refusal::KeyRate { retry_after_s, .. } => {
+                Some(*retry_after_s)
+            }
+            Refusal::KeyBusy { .. }
+            | Refusal::NoMemory
+            | Refusal::NoInstance { .. }
+            | Refusal::Draining => Some(1),
             _ => None,
         }
     }
 
+    /// `error.type` as Anthropic's clients know it.
+    fn messages_kind(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            status if status.is_server_error() => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// `error.type` as OpenAI's clients know it.
     fn kind(&self) -> &'static str {
         match self.status() {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -141,12 +178,23 @@ impl Refusal {
         }
     }
 
-    /// The answer, in OpenAI's shape.
-    pub fn response(&self) -> Response<Bytes> {
+    /// The answer's body, in the shape of the API that was asked: OpenAI's, or Anthropic's with the code added.
+    fn body(&self, api: Api) -> serde_json::Value {
+        let (message, code) = (self.to_string(), self.code());
+        if api == Api::Messages {
+            return serde_json::json!({"type": "error", "error": {
+                "type": self.messages_kind(), "message": message, "code": code,
+            }});
+        }
         let param = matches!(self, Refusal::UnknownModel(_) | Refusal::NoModel).then_some("model");
-        let body = serde_json::json!({"error": {
-            "message": self.to_string(), "type": self.kind(), "param": param, "code": self.code(),
-        }});
+        serde_json::json!({"error": {
+            "message": message, "type": self.kind(), "param": param, "code": code,
+        }})
+    }
+
+    /// The answer.
+    pub fn response(&self, api: Api) -> Response<Bytes> {
+        let body = self.body(api);
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = self.status();
         response
@@ -156,6 +204,11 @@ impl Refusal {
             response
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        if self.status() == StatusCode::UNAUTHORIZED {
+            response
+                .headers_mut()
+                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(seconds) = self.retry_after_s() {
             response

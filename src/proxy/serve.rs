@@ -11,6 +11,7 @@ use super::attempt::{self, Answered};
 use super::client_io::ClientSide;
 use super::core::Core;
 use super::finish::OpenExchange;
+use super::keys::Entry;
 use super::paths::PathKind;
 use super::receive::{self, Received, bounded};
 use super::refusal::Refusal;
@@ -40,20 +41,26 @@ pub async fn serve(
     let id = keep_or_make_id(&mut parts.headers);
     let kind = match receive::classify(&core.shared.config, &parts) {
         Ok(PathKind::Own(own)) => return own_reply(client, own::answer(&core, own)),
-        Ok(PathKind::Models) => {
-            return own_reply(client, models::merged(&core, &parts, None).await);
-        }
-        Ok(PathKind::ModelById(id)) => {
-            return own_reply(client, models::merged(&core, &parts, Some(&id)).await);
-        }
         kind => kind,
     };
+    let Entry { key, place } = core.shared.enter(&parts.headers);
     let api = kind.as_ref().map_or(Api::Other, receive::api);
+    let entered = place.and_then(|place| Ok((kind?, place)));
+    if let Ok((PathKind::Models, _place)) = &entered {
+        return own_reply(client, models::merged(&core, &parts, None).await);
+    }
+    if let Ok((PathKind::ModelById(id), _place)) = &entered {
+        return own_reply(client, models::merged(&core, &parts, Some(id)).await);
+    }
     let path = bounded(parts.uri.path(), 128);
     let mut open = OpenExchange::begin(&core, client, id.clone(), path, api);
-    let answered = match kind {
+    open.record.key = key;
+    let answered = match entered {
         // boxed, so that a stream that lasts does not keep the room that getting its head took
-        Ok(kind) => Box::pin(answer(&core, &mut open, &kind, parts, body)).await,
+        Ok((kind, place)) => {
+            open.key_place = Some(place);
+            Box::pin(answer(&core, &mut open, &kind, parts, body)).await
+        }
         Err(refusal) => {
             receive::read_away(&parts, body);
             Err(refusal)
@@ -178,7 +185,7 @@ fn added_headers(core: &Core, open: &OpenExchange, headers: &mut HeaderMap) {
 fn refuse(mut open: OpenExchange, refusal: &Refusal) -> Response<Reply> {
     open.refused(refusal);
     let client = open.client().cloned();
-    let response = refusal.response().map(Reply::own);
+    let response = refusal.response(open.record.api).map(Reply::own);
     match client {
         Some(client) => client.end_at_flush(Some(open)),
         None => drop(open),

@@ -17,11 +17,15 @@ use tokio::sync::{mpsc, watch};
 use super::checks;
 use super::connection::{Counted, serve_connection};
 use super::core::{Core, Shared};
+use super::credentials::{Credentials, NoEngineKey};
+use super::keys::Keyring;
 use super::listen::{self, Worker};
 use super::receive;
 use super::turn;
 use crate::admin;
+use crate::admin::access::Access;
 use crate::config::checked::{Config, RuntimeShape};
+use crate::config::secret::SecretError;
 use crate::fleet::{Fleet, FleetError};
 use crate::measure::access_log::AccessLog;
 use crate::measure::clock::now_ns;
@@ -49,6 +53,12 @@ pub enum StartError {
     /// the fleet's configuration
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    /// the credential of a pool's instances
+    #[error(transparent)]
+    EngineKey(#[from] NoEngineKey),
+    /// the admin token
+    #[error("{0} (admin.token)")]
+    AdminToken(SecretError),
     /// record files
     #[error("cannot write records to {dir} (records.dir): {source}")]
     Records {
@@ -196,6 +206,9 @@ fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         .map_err(StartError::AccessLog)?;
     Ok(Arc::new(Shared {
         fleet: Fleet::new(config)?,
+        keys: config.keys.as_deref().map(Keyring::new),
+        credentials: Credentials::of_pools(config)?,
+        admin_access: Access::new(&config.admin).map_err(StartError::AdminToken)?,
         registry: Arc::new(Registry::new(
             config.server.workers,
             config.limits.max_series,

@@ -1,7 +1,8 @@
 //! `evenkeel serve` as a process of its own, for what only a process shows: memory, output, signals.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -25,15 +26,18 @@ pub struct Child {
 impl Child {
     /// Starts it and reads where it listens.
     pub fn serve(setup: &Setup) -> Child {
+        Child::serve_with(setup, |_, _| {})
+    }
+
+    /// The same, with changes to the command; they are told the folder of its files.
+    pub fn serve_with(setup: &Setup, change: impl FnOnce(&mut Command, &Path)) -> Child {
         let dir = Dir::new();
         let file = dir.0.join("config.toml");
         std::fs::write(&file, setup.text(&dir.0)).unwrap();
-        let mut process = Command::new(PROGRAM)
-            .args(["serve", "--config"])
-            .arg(&file)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--config"]).arg(&file);
+        change(&mut command, &dir.0);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(process.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
@@ -49,6 +53,11 @@ impl Child {
             process,
             dir,
         }
+    }
+
+    /// The folder of its files.
+    pub fn dir(&self) -> &Path {
+        &self.dir.0
     }
 
     /// Its records so far.
@@ -121,12 +130,21 @@ impl Drop for Child {
 
 /// Runs the program to its end: exit status, standard output, standard error.
 pub fn run(args: &[&str]) -> (ExitStatus, String, String) {
+    run_with(args, "")
+}
+
+/// The same, with something on its standard input.
+pub fn run_with(args: &[&str], input: &str) -> (ExitStatus, String, String) {
     let mut process = Command::new(PROGRAM)
         .args(args)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
     let (mut out, mut err) = (String::new(), String::new());
     process
         .stdout

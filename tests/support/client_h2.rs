@@ -34,9 +34,26 @@ impl ClientH2 {
 
     /// Sends a JSON body to `path`; returns when the head is there.
     pub async fn post(&self, path: &str, id: &str, body: &str) -> http::Response<Incoming> {
-        let request = http::Request::post(format!("http://test{path}"))
+        self.send(
+            http::Request::post(format!("http://test{path}")).header("x-request-id", id),
+            body,
+        )
+        .await
+    }
+
+    /// The same, with an API key.
+    pub async fn post_as(&self, key: &str, path: &str, body: &str) -> http::Response<Incoming> {
+        let request = http::Request::post(format!("http://test{path}"));
+        self.send(
+            request.header("authorization", format!("Bearer {key}")),
+            body,
+        )
+        .await
+    }
+
+    async fn send(&self, head: http::request::Builder, body: &str) -> http::Response<Incoming> {
+        let request = head
             .header("content-type", "application/json")
-            .header("x-request-id", id)
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
             .unwrap();
         let mut send = self.send.clone();

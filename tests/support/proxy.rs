@@ -82,6 +82,13 @@ impl Setup {
         self
     }
 
+    /// Further tables, as they stand in the file.
+    pub fn and(mut self, tables: &str) -> Setup {
+        self.more += tables;
+        self.more += "\n";
+        self
+    }
+
     /// The file.
     pub fn text(&self, records: &Path) -> String {
         let mut sections = self.sections.clone();

@@ -12,3 +12,4 @@ pub mod measure;
 pub mod proxy;
 pub mod report;
 pub mod simulate;
+pub mod tls;

@@ -114,6 +114,7 @@ impl Checker<'_> {
                 help,
             );
         }
+        let tls = server.tls.map(|tls| self.server_tls(tls));
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let headers = server.response_headers;
         Some(Server {
@@ -128,8 +129,20 @@ impl Checker<'_> {
                 server_timing: headers.server_timing,
             },
             http2: server.http2,
+            tls,
             forward_client_credentials: server.forward_client_credentials.unwrap_or(keyless),
         })
+    }
+
+    fn server_tls(&mut self, tls: raw::ServerTls) -> ServerTls {
+        let path = ["server", "tls", "reload_check_s"].map(Step::Key);
+        let name = "server.tls.reload_check_s";
+        ServerTls {
+            cert: tls.cert,
+            key: tls.key,
+            client_ca: tls.client_ca,
+            reload_check: self.seconds_at(&path, name, tls.reload_check_s),
+        }
     }
 
     fn passthrough(&mut self, entry: &str, index: usize) {

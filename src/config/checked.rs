@@ -62,10 +62,25 @@ pub struct Server {
     pub allow_endpoint_header: bool,
     /// headers added to answers
     pub response_headers: ResponseHeaders,
-    /// whether HTTP/2 is spoken (prior knowledge)
+    /// whether HTTP/2 is spoken (by ALPN, or with prior knowledge on plain text)
     pub http2: bool,
     /// whether clients' credentials go on to engines that have no key of their own
     pub forward_client_credentials: bool,
+    /// TLS with clients; `None` is plain text
+    pub tls: Option<ServerTls>,
+}
+
+/// TLS with clients.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    /// the certificate, and those that lead to its authority
+    pub cert: PathBuf,
+    /// its private key
+    pub key: PathBuf,
+    /// authorities of clients' certificates; `None` asks clients for none
+    pub client_ca: Option<PathBuf>,
+    /// time between two looks at the files
+    pub reload_check: Duration,
 }
 
 /// How worker threads and connections go together.

@@ -74,6 +74,27 @@ pub struct Server {
     /// whether the client's Authorization and x-api-key go on to engines that have no `engine_key`; absent: only if
     /// there are no `keys`
     pub forward_client_credentials: Option<bool>,
+    /// TLS with clients; absent: plain text
+    pub tls: Option<ServerTls>,
+}
+
+/// TLS with clients. Files are PEM, and read again when they change.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTls {
+    /// the certificate, and those that lead to its authority
+    pub cert: PathBuf,
+    /// the certificate's private key
+    pub key: PathBuf,
+    /// authorities of clients' certificates; absent: clients need none
+    pub client_ca: Option<PathBuf>,
+    /// seconds between two looks at the files
+    #[serde(default = "reload_check")]
+    pub reload_check_s: f64,
+}
+
+fn reload_check() -> f64 {
+    5.0
 }
 
 fn per_core() -> RuntimeShape {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{Table, presets};
 
-use super::checked::{Config, Pool, UsageMode};
+use super::checked::{Config, Pool, Server, UsageMode};
 use super::units::ByteSize;
 
 /// What will be served, and the settings that matter most.
@@ -36,10 +36,11 @@ pub fn summary(config: &Config) -> String {
     let limits = &config.limits;
     let _ = write!(
         out,
-        "\n\nserves on   {} ({} workers)\nadmin on    {admin}\nrecords     {records}\nusage       {usage}\n\
+        "\n\nserves on   {} ({}, {} workers)\nadmin on    {admin}\nrecords     {records}\nusage       {usage}\n\
          timeouts    connect {:?}, headers {:?}, first event {:?}, silence {:?}\n\
          bodies      up to {}, held up to {}, {} in all\n",
         server.listen,
+        spoken(server),
         server.workers,
         timeouts.connect,
         timeouts.headers,
@@ -53,6 +54,14 @@ pub fn summary(config: &Config) -> String {
         let _ = writeln!(out, "warning     {warning}");
     }
     out
+}
+
+fn spoken(server: &Server) -> &'static str {
+    match &server.tls {
+        None => "plain text",
+        Some(tls) if tls.client_ca.is_some() => "TLS with clients' certificates",
+        Some(_) => "TLS",
+    }
 }
 
 fn add_pool(table: &mut Table, pool: &Pool) {

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 
@@ -82,6 +83,19 @@ impl ClientSide {
     pub fn end_at_flush(&self, exchange: Option<OpenExchange>) {
         *self.parked.lock() = exchange;
         self.ending.store(true, Relaxed);
+    }
+
+    /// What was read so far was no request.
+    pub fn no_request_yet(&self) {
+        self.first_read_ns.store(0, Relaxed);
+    }
+
+    /// The newest read brought bytes of a request, maybe its first.
+    pub fn request_has_begun(&self) {
+        if self.first_read_ns.load(Relaxed) == 0 {
+            let last = self.last_read_ns.load(Relaxed);
+            self.first_read_ns.store(last, Relaxed);
+        }
     }
 
     fn stamp_read(&self) {
@@ -181,6 +195,38 @@ impl Read for ClientIo {
 }
 
 impl Write for ClientIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writing.poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing.poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(self.reading.inner_mut()).poll_read(cx, buf));
+        if result.is_ok() {
+            self.side.stamp_read();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncWrite for ClientIo {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

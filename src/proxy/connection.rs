@@ -1,4 +1,4 @@
-//! One client connection: HTTP/1.1 or HTTP/2 by its first bytes, then hyper with our service.
+//! One client connection: HTTP/1.1 or HTTP/2 by its first bytes or by what TLS agreed on, then hyper with our service.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -17,9 +18,11 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::client_io::{ClientIo, ClientSide};
+use super::client_tls::ClientTls;
 use super::core::Core;
 use super::reply::Reply;
 use super::serve::serve;
+use crate::tls::inbound::Inbound;
 
 /// What an HTTP/2 client with prior knowledge sends first.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,6 +35,14 @@ pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watc
         tracing::debug!(%error, "client connection gone at once");
         return;
     }
+    match core.shared.tls.clone() {
+        // boxed, so that a connection without TLS does not keep the room
+        Some(tls) => Box::pin(serve_tls(core, &tls, stream, stopping)).await,
+        None => serve_plain(core, stream, stopping).await,
+    }
+}
+
+async fn serve_plain(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiver<bool>) {
     let limit = core.shared.config.timeouts.client_header;
     let is_http2 = match tokio::time::timeout(limit, speaks_http2(&stream)).await {
         Ok(Some(is_http2)) => is_http2 && core.shared.config.server.http2,
@@ -39,6 +50,33 @@ pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watc
     };
     let side = Arc::new(ClientSide::default());
     let io = ClientIo::new(stream, side.clone());
+    speak(core, io, side, is_http2, stopping).await;
+}
+
+async fn serve_tls(
+    core: Arc<Core>,
+    tls: &Inbound,
+    stream: TcpStream,
+    stopping: watch::Receiver<bool>,
+) {
+    let limit = core.shared.config.timeouts.client_header;
+    let side = Arc::new(ClientSide::default());
+    let shaking = ClientTls::accept(tls, stream, side.clone());
+    match tokio::time::timeout(limit, shaking).await {
+        Ok(Ok((io, is_http2))) => speak(core, io, side, is_http2, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake with a client failed"),
+        Err(_) => tracing::debug!("TLS handshake with a client took too long"),
+    }
+}
+
+/// Hands the connection to hyper.
+async fn speak<I: Read + Write + Unpin + Send + 'static>(
+    core: Arc<Core>,
+    io: I,
+    side: Arc<ClientSide>,
+    is_http2: bool,
+    stopping: watch::Receiver<bool>,
+) {
     let config = core.shared.config.clone();
     let service = TowerToHyperService::new(tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());
@@ -58,7 +96,7 @@ pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watc
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(limit)
+            .header_read_timeout(config.timeouts.client_header)
             .half_close(config.client.half_close)
             // events are small: one piece in one write is cheaper than three in a vector
             .writev(false)

@@ -17,6 +17,7 @@ use crate::measure::clock::Ns;
 use crate::measure::histograms::{CoreRecorder, Registry};
 use crate::measure::summary::Exchange;
 use crate::measure::writer::RecordWriter;
+use crate::tls::inbound::Inbound;
 
 /// Shared by all cores.
 pub struct Shared {
@@ -24,6 +25,8 @@ pub struct Shared {
     pub config: Arc<Config>,
     /// pools and their schedulers
     pub fleet: Fleet,
+    /// TLS with clients, if the listener speaks it
+    pub tls: Option<Arc<Inbound>>,
     /// clients' API keys; without them everybody may come in
     pub keys: Option<Keyring>,
     /// credentials for instances, by pool

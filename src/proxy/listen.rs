@@ -51,7 +51,10 @@ fn dispatch(stream: TcpStream, workers: &[Worker], max_connections: usize) {
         return;
     };
     if worker.core.shared.connections.load(Relaxed) >= max_connections {
-        tokio::spawn(refuse(stream));
+        // whom TLS is expected of would not understand
+        if worker.core.shared.tls.is_none() {
+            tokio::spawn(refuse(stream));
+        }
         return;
     }
     match stream.into_std() {

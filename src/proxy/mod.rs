@@ -8,6 +8,7 @@ pub mod checks;
 pub mod cli;
 pub mod client_io;
 pub mod client_socket;
+pub mod client_tls;
 pub mod connection;
 pub mod core;
 pub mod credentials;

@@ -31,6 +31,8 @@ use crate::measure::access_log::AccessLog;
 use crate::measure::clock::now_ns;
 use crate::measure::histograms::Registry;
 use crate::measure::writer::RecordWriter;
+use crate::tls::TlsError;
+use crate::tls::inbound::Inbound;
 
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
@@ -53,6 +55,9 @@ pub enum StartError {
     /// the fleet's configuration
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    /// certificates and keys
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// the credential of a pool's instances
     #[error(transparent)]
     EngineKey(#[from] NoEngineKey),
@@ -122,6 +127,9 @@ impl Server {
         {
             let _inside = control.enter();
             checks::begin(&config, &shared.fleet);
+        }
+        if let Some(tls) = shared.tls.clone() {
+            control.spawn(tls.keep_fresh());
         }
         if let Some(listener) = admin_listener {
             control.spawn(admin::serve(listener, shared.clone()));
@@ -206,6 +214,7 @@ fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         .map_err(StartError::AccessLog)?;
     Ok(Arc::new(Shared {
         fleet: Fleet::new(config)?,
+        tls: inbound(config)?,
         keys: config.keys.as_deref().map(Keyring::new),
         credentials: Credentials::of_pools(config)?,
         admin_access: Access::new(&config.admin).map_err(StartError::AdminToken)?,
@@ -223,6 +232,12 @@ fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         started_ns: now_ns(),
         config: config.clone(),
     }))
+}
+
+fn inbound(config: &Config) -> Result<Option<Arc<Inbound>>, TlsError> {
+    let tls = config.server.tls.as_ref();
+    let inbound = tls.map(|tls| Inbound::new(tls, config.server.http2));
+    Ok(inbound.transpose()?.map(Arc::new))
 }
 
 fn bind(addr: SocketAddr, key: &'static str) -> Result<TcpListener, StartError> {

@@ -23,5 +23,6 @@ mod retries;
 mod secrets;
 mod serve_command;
 mod support_holds;
+mod tls_in;
 mod wire_cases;
 mod wire_replay;

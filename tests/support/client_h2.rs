@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::{PATIENCE, within};
@@ -22,6 +23,14 @@ impl ClientH2 {
     pub async fn connect(addr: SocketAddr, window: u32) -> ClientH2 {
         let socket = TcpStream::connect(addr).await.unwrap();
         socket.set_nodelay(true).unwrap();
+        ClientH2::over(socket, window).await
+    }
+
+    /// The same over a stream that is there already.
+    pub async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        socket: S,
+        window: u32,
+    ) -> ClientH2 {
         let (send, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(window)
             .initial_connection_window_size(1 << 24)

@@ -7,6 +7,7 @@ pub mod client_h2;
 pub mod http1;
 pub mod proxy;
 pub mod reply;
+pub mod tls;
 pub mod upstream;
 
 use std::time::Duration;

@@ -1,0 +1,16 @@
+//! TLS: certificates and keys from files, what is spoken with clients, and its renewal while running.
+
+mod files;
+pub mod inbound;
+mod watch;
+
+pub use files::TlsError;
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+
+/// The one source of ciphers, so that nothing depends on what a process has installed as its default.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}

@@ -197,7 +197,7 @@ fn instance_json(
     let key = instance_key(pool, instance);
     json!({
         "name": &*instance.name,
-        "url": format!("http://{}", instance.authority),
+        "url": instance.url,
         "health": health(instance.state),
         "weight": instance.weight,
         "labels": instance.labels,

@@ -16,7 +16,7 @@ const NASTY: &str = "a\"b\\c\nd{e=\"f\"} é\t#";
 fn fleet(instances: &[&str]) -> FleetSnapshot {
     let instance = |name: &&str| InstanceSnapshot {
         name: (*name).into(),
-        authority: "127.0.0.1:1".into(),
+        url: "http://127.0.0.1:1".into(),
         weight: 1.0,
         labels: Default::default(),
         state: InstanceState::Up,

@@ -1,6 +1,7 @@
 //! The configuration as the rest of the program uses it: every default filled in, every rule held.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use evenkeel_policies::PolicyConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::key_hash::KeyHash;
 use super::secret::SecretSource;
@@ -296,6 +298,8 @@ pub struct Pool {
     pub default: bool,
     /// credential that the instances ask for
     pub engine_key: Option<SecretSource>,
+    /// how TLS is spoken with `https://` instances
+    pub tls: PoolTls,
 }
 
 /// What is done when no instance of a pool is left in.
@@ -339,6 +343,26 @@ pub struct Health {
     pub slow_start: Duration,
 }
 
+/// TLS with a pool's instances.
+#[derive(Debug, Clone, Default)]
+pub struct PoolTls {
+    /// authorities that instances' certificates are checked against; `None` takes the public ones
+    pub ca: Option<PathBuf>,
+    /// what we show to instances
+    pub identity: Option<Identity>,
+    /// the name that certificates must be for; `None` takes the URL's host
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// the certificate, and those that lead to its authority
+    pub cert: PathBuf,
+    /// its private key
+    pub key: PathBuf,
+}
+
 /// A model that a pool serves. Bodies go on unchanged: an alias reaches the engine as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
@@ -364,14 +388,24 @@ pub struct Instance {
 /// Where an instance listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream {
+    /// whether TLS is spoken there
+    pub tls: bool,
     /// name or address, IPv6 without brackets
     pub host: String,
     /// TCP port
     pub port: u16,
-    /// the `Host` header: `host:port`, or `host` alone on port 80
+    /// the `Host` header: `host:port`, or `host` alone on the scheme's own port
     pub authority: String,
     /// put before every path; empty or `/like/this`, without an ending slash
     pub base_path: String,
+}
+
+impl fmt::Display for Upstream {
+    /// As a URL.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.base_path)
+    }
 }
 
 /// Where a request may go: a pool, and the model's place in that pool's table.

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use tokio_rustls::rustls::pki_types::ServerName;
+
 use super::check::{Checker, Seen};
 use super::checked::*;
 use super::place::Step::{Index, Key};
@@ -78,6 +80,7 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
     for (number, instance) in pool.instances.into_iter().enumerate() {
         instances.extend(check_instance(checker, instance, index, number, &mut seen));
     }
+    let tls = pool_tls(checker, pool.tls, index, &instances);
     let models: Vec<Model> = pool.models.into_iter().map(model).collect();
     Pool {
         name: Arc::from(pool.name),
@@ -86,7 +89,54 @@ fn check_pool(checker: &mut Checker<'_>, pool: raw::Pool, index: usize, names: &
         policy: pool.policy,
         health,
         engine_key,
+        tls,
         instances,
+    }
+}
+
+fn pool_tls(
+    checker: &mut Checker<'_>,
+    tls: Option<raw::PoolTls>,
+    index: usize,
+    instances: &[Instance],
+) -> PoolTls {
+    let Some(tls) = tls else {
+        return PoolTls::default();
+    };
+    let at = |name| [Key("pools"), Index(index), Key("tls"), Key(name)];
+    if instances.iter().all(|instance| !instance.url.tls) {
+        let help = "write the instances' URLs as \"https://...\", or leave `tls` out".to_owned();
+        let message = format!("`pools[{index}].tls` has no instance to speak TLS with");
+        checker.fault(&at("")[..3], message, "of no use", help);
+    }
+    let identity = match (tls.cert, tls.key) {
+        (Some(cert), Some(key)) => Some(Identity { cert, key }),
+        (None, None) => None,
+        (cert, _) => {
+            let (there, lacking) = if cert.is_some() {
+                ("cert", "key")
+            } else {
+                ("key", "cert")
+            };
+            let message = format!("`pools[{index}].tls.{there}` stands without `{lacking}`");
+            let help = "a certificate and its key go together".to_owned();
+            checker.fault(&at(there), message, "half of a pair", help);
+            None
+        }
+    };
+    let server_name = tls.server_name.and_then(|name| {
+        let parsed = ServerName::try_from(name.clone()).ok();
+        if parsed.is_none() {
+            let message = format!("`pools[{index}].tls.server_name` cannot be \"{name}\"");
+            let help = "write a host name or an IP address, without a port".to_owned();
+            checker.fault(&at("server_name"), message, "not a name", help);
+        }
+        parsed
+    });
+    PoolTls {
+        ca: tls.ca,
+        identity,
+        server_name,
     }
 }
 
@@ -130,7 +180,7 @@ fn check_instance(
             return None;
         }
     };
-    let target = format!("{}{}", url.authority, url.base_path);
+    let target = url.to_string();
     if let Some(first) = urls.insert(target, path.clone()) {
         let message = format!("`{path}.url` is the URL of `{first}` too");
         let help =

@@ -388,6 +388,8 @@ pub struct Pool {
     pub health: Health,
     /// credential that the instances ask for, "file:PATH" or "env:NAME": sent in place of the client's
     pub engine_key: Option<String>,
+    /// TLS with instances whose URL is `https://`
+    pub tls: Option<PoolTls>,
     /// the inference servers
     pub instances: Vec<Instance>,
 }
@@ -445,6 +447,20 @@ impl Default for Health {
     }
 }
 
+/// TLS with a pool's instances. Files are PEM.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolTls {
+    /// authorities of the instances' certificates; absent: the public ones
+    pub ca: Option<PathBuf>,
+    /// the certificate shown to instances that ask for one
+    pub cert: Option<PathBuf>,
+    /// its private key
+    pub key: Option<PathBuf>,
+    /// the name that the certificates must be for; absent: the host of each URL
+    pub server_name: Option<String>,
+}
+
 /// A model: its name, or its name with aliases.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -470,7 +486,7 @@ pub struct ModelTable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// base URL without /v1, such as "http://10.0.0.1:8000"
+    /// base URL without /v1, such as "http://10.0.0.1:8000" or "https://engine.example"
     pub url: String,
     /// unique in the pool; absent: host:port
     pub name: Option<String>,

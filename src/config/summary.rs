@@ -78,10 +78,7 @@ fn add_pool(table: &mut Table, pool: &Pool) {
             first(&models(pool)),
             first(policy_kind(pool)),
             instance.name.to_string(),
-            format!(
-                "http://{}{}",
-                instance.url.authority, instance.url.base_path
-            ),
+            instance.url.to_string(),
             instance.weight.to_string(),
         ]);
     }

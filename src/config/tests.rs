@@ -409,29 +409,29 @@ fn the_admin_port_is_its_own() {
 
 #[test]
 fn instances_are_listed_once_with_usable_urls_and_weights() {
-    let instances = "[{ url = \"http://e:1\" }, { url = \"http://e:1\", name = \"b\" }, { url = \"https://e:2\" }, \
+    let instances = "[{ url = \"http://e:1\" }, { url = \"http://e:1\", name = \"b\" }, { url = \"httpx://e:2\" }, \
                      { url = \"http://e:3/v1\" }, { url = \"http://e:4\", weight = 0 }, { url = \"http://e:5\", name = \"other\" }]";
     assert_snapshot!(wrong(&with("").replace("[{ url = \"http://e:1\" }]", instances)), @r#"
     error: `pools[0].instances[1].url` is the URL of `pools[0].instances[0]` too
      --> test.toml:6:46
       |
-    6 | instances = [{ url = "http://e:1" }, { url = "http://e:1", name = "b" }, { url = "https://e:2" }, { url = "http://e:3/v1" }, { url = ...
+    6 | instances = [{ url = "http://e:1" }, { url = "http://e:1", name = "b" }, { url = "httpx://e:2" }, { url = "http://e:3/v1" }, { url = ...
       |                                              ^^^^^^^^^^^^ listed twice
       |
       = help: each instance is listed once; to give one more work, raise its `weight`
 
-    error: `pools[0].instances[2].url` "https://e:2" cannot be used
+    error: `pools[0].instances[2].url` "httpx://e:2" cannot be used
      --> test.toml:6:82
       |
-    6 | ... = "http://e:1", name = "b" }, { url = "https://e:2" }, { url = "http://e:3/v1" }, { url = "http://e:4", weight = 0 }, { url = "ht...
-      |                                           ^^^^^^^^^^^^^ TLS to instances is not supported yet
+    6 | instances = [{ url = "http://e:1" }, { url = "http://e:1", name = "b" }, { url = "httpx://e:2" }, { url = "http://e:3/v1" }, { url = ...
+      |                                                                                  ^^^^^^^^^^^^^ the scheme `httpx` is not spoken
       |
-      = help: use "http://e:2" on a closed network, or a TLS tunnel beside Evenkeel
+      = help: write one like "http://10.0.0.1:8000"
 
     error: `pools[0].instances[3].url` "http://e:3/v1" cannot be used
      --> test.toml:6:107
       |
-    6 | ...b" }, { url = "https://e:2" }, { url = "http://e:3/v1" }, { url = "http://e:4", weight = 0 }, { url = "http://e:5", name = "other" }]
+    6 | ...b" }, { url = "httpx://e:2" }, { url = "http://e:3/v1" }, { url = "http://e:4", weight = 0 }, { url = "http://e:5", name = "other" }]
       |                                           ^^^^^^^^^^^^^^^ request paths begin with /v1 already
       |
       = help: write "http://e:3"
@@ -452,6 +452,119 @@ fn instances_are_listed_once_with_usable_urls_and_weights() {
       |
       = help: choose another name; metrics use this one for sums
     "#);
+}
+
+#[test]
+fn keys_and_secrets_that_cannot_be_meant_are_refused() {
+    let key = |more: &str| {
+        let hash = "0".repeat(64);
+        with(&format!(
+            "[[keys]]\nname = \"a\"\nsha256 = \"{hash}\"\n{more}\n"
+        ))
+    };
+    let config = right(&key("requests_per_s = 2.5\nmax_concurrent = 3"));
+    let keys = config.keys.unwrap();
+    let rate = keys[0].rate.unwrap();
+    assert_eq!(
+        (rate.per_s, rate.burst.get(), keys[0].max_concurrent),
+        (2.5, 3, Some(3))
+    );
+    assert!(!config.server.forward_client_credentials);
+    assert!(right(MINIMAL).server.forward_client_credentials);
+    for (text, words) in [
+        (with("keys = []"), "nobody could come in"),
+        (
+            key("requests_per_s = 0"),
+            "`keys[0].requests_per_s` must be",
+        ),
+        (
+            key("requests_per_s = inf"),
+            "`keys[0].requests_per_s` must be",
+        ),
+        (
+            key("requests_per_s = 1\nburst = 0"),
+            "`keys[0].burst` must be",
+        ),
+        (key("burst = 5"), "`keys[0].burst` stands without"),
+        (
+            key("max_concurrent = 0"),
+            "`keys[0].max_concurrent` must be",
+        ),
+        (key("sha = 1"), "unknown key `sha`"),
+        (
+            with("[[keys]]\nname = \"a\"\nsha256 = \"ab\""),
+            "`keys[0].sha256` is no SHA-256",
+        ),
+        (
+            key(&format!(
+                "[[keys]]\nname = \"a\"\nsha256 = \"{}\"",
+                "1".repeat(64)
+            )),
+            "is taken by `keys[0].name`",
+        ),
+        (
+            key(&format!(
+                "[[keys]]\nname = \"b\"\nsha256 = \"{}\"",
+                "0".repeat(64)
+            )),
+            "is the hash of `keys[0]` too",
+        ),
+        (
+            with("admin = { token = \"hunter2\" }"),
+            "`admin.token` does not say where",
+        ),
+    ] {
+        let said = wrong(&text);
+        assert!(said.contains(words), "no {words:?} in\n{said}");
+    }
+}
+
+#[test]
+fn tls_that_cannot_be_meant_is_refused() {
+    let pool = |url: &str, tls: &str| {
+        with("").replace("http://e:1", url) + &format!("tls = {{ {tls} }}\n")
+    };
+    let config = right(&pool(
+        "https://e:1",
+        "ca = \"a\", server_name = \"10.0.0.1\"",
+    ));
+    assert!(config.pools[0].tls.server_name.is_some() && config.pools[0].instances[0].url.tls);
+    for (text, words) in [
+        (
+            pool("http://e:1", "ca = \"a\""),
+            "no instance to speak TLS with",
+        ),
+        (
+            pool("https://e:1", "cert = \"a\""),
+            "`pools[0].tls.cert` stands without `key`",
+        ),
+        (
+            pool("https://e:1", "key = \"a\""),
+            "`pools[0].tls.key` stands without `cert`",
+        ),
+        (
+            pool("https://e:1", "server_name = \"a:1\""),
+            "`pools[0].tls.server_name` cannot be",
+        ),
+        (
+            pool("https://e:1", "verify = false"),
+            "unknown key `verify`",
+        ),
+        (
+            with("").replace("127.0.0.1:0\"", "127.0.0.1:0\", tls = { cert = \"a\" }"),
+            "`key`",
+        ),
+        (
+            with("").replace(
+                "127.0.0.1:0\"",
+                "127.0.0.1:0\", tls = { cert = \"a\", key = \"b\", reload_check_s = 0 }",
+            ),
+            "`server.tls.reload_check_s` must be",
+        ),
+    ] {
+        let said = wrong(&text);
+        assert!(said.contains(words), "no {words:?} in\n{said}");
+    }
 }
 
 #[test]

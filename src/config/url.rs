@@ -9,41 +9,35 @@ pub fn parse(text: &str) -> Result<Upstream, (String, String)> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("the URL has no scheme", format!("write \"http://{text}\""));
     };
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" => {}
-        "https" => {
-            return wrong(
-                "TLS to instances is not supported yet",
-                format!(
-                    "use \"http://{rest}\" on a closed network, or a TLS tunnel beside Evenkeel"
-                ),
-            );
-        }
+    let (tls, default_port) = match scheme.to_ascii_lowercase().as_str() {
+        "http" => (false, 80),
+        "https" => (true, 443),
         other => {
             return wrong(
                 &format!("the scheme `{other}` is not spoken"),
                 like.to_owned(),
             );
         }
-    }
+    };
+    let scheme = if tls { "https" } else { "http" };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     if rest.contains(['?', '#']) {
         return wrong(
             "a base URL has no query",
-            format!("write \"http://{authority}\""),
+            format!("write \"{scheme}://{authority}\""),
         );
     }
     if let Some((_, host)) = authority.rsplit_once('@') {
         return wrong(
             "a base URL has no user or password",
-            format!("write \"http://{host}{path}\""),
+            format!("write \"{scheme}://{host}{path}\""),
         );
     }
     let base_path = path.trim_end_matches('/');
     if let Some(stem) = base_path.strip_suffix("/v1") {
         return wrong(
             "request paths begin with /v1 already",
-            format!("write \"http://{authority}{stem}\""),
+            format!("write \"{scheme}://{authority}{stem}\""),
         );
     }
     if http::uri::PathAndQuery::try_from(if base_path.is_empty() { "/" } else { base_path })
@@ -59,7 +53,7 @@ pub fn parse(text: &str) -> Result<Upstream, (String, String)> {
         .map(|(_, port)| port)
         .filter(|port| !port.ends_with(']'));
     let port = match after_host.map(str::parse::<u16>) {
-        None => 80,
+        None => default_port,
         Some(Ok(port)) if port > 0 => port,
         Some(_) => {
             return wrong(
@@ -73,12 +67,13 @@ pub fn parse(text: &str) -> Result<Upstream, (String, String)> {
     if host.is_empty() {
         return wrong("the URL has no host", like.to_owned());
     }
-    let authority = if port == 80 {
+    let authority = if port == default_port {
         bracketed.to_owned()
     } else {
         format!("{bracketed}:{port}")
     };
     Ok(Upstream {
+        tls,
         host: host.to_owned(),
         port,
         authority,
@@ -110,6 +105,12 @@ mod tests {
             (url.port, url.authority.as_str(), url.base_path.as_str()),
             (80, "[::1]", "")
         );
+        let url = parse("https://gpu-1/").unwrap();
+        assert_eq!(
+            (url.tls, url.port, url.authority.as_str()),
+            (true, 443, "gpu-1")
+        );
+        assert_eq!(parse("https://gpu-1:80").unwrap().authority, "gpu-1:80");
     }
 
     #[test]
@@ -120,8 +121,8 @@ mod tests {
             right("http://gpu-1:8000/v1/"),
             "write \"http://gpu-1:8000\""
         );
+        assert_eq!(right("https://gpu-1/v1"), "write \"https://gpu-1\"");
         assert_eq!(right("http://u:p@gpu-1/x"), "write \"http://gpu-1/x\"");
-        assert!(right("https://gpu-1").contains("TLS tunnel"));
         for text in [
             "http://",
             "http://:80",

@@ -17,7 +17,7 @@ pub struct InstanceSnapshot {
     /// name
     pub name: Arc<str>,
     /// `host:port`
-    pub authority: String,
+    pub url: String,
     /// share of work
     pub weight: f64,
     /// free words
@@ -101,7 +101,7 @@ impl Pool {
             let tokens = *instance.load.lock();
             Some(InstanceSnapshot {
                 name: instance.name.clone(),
-                authority: instance.url.authority.clone(),
+                url: instance.url.to_string(),
                 weight: instance.weight,
                 labels: instance.labels.clone(),
                 state,

@@ -119,6 +119,7 @@ async fn on_instance(
             Some(connection) => connection,
             None => upstream::connect(
                 &instance.url,
+                core.shared.outbound[route.pool_index].as_ref(),
                 config.timeouts.connect,
                 config.limits.head_bytes,
             )

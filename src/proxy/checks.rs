@@ -9,9 +9,8 @@ use http::{HeaderValue, Method, Request, header};
 use tokio::time::MissedTickBehavior;
 
 use super::body::UpstreamBody;
+use super::core::Shared;
 use super::upstream::{self, AttemptError};
-use crate::config::checked::Config;
-use crate::fleet::Fleet;
 use crate::fleet::health::Checked;
 use crate::fleet::pool::{Instance, Pool};
 
@@ -19,14 +18,14 @@ use crate::fleet::pool::{Instance, Pool};
 const TICK: Duration = Duration::from_millis(100);
 
 /// Begins to check all instances of all pools. To be called in the runtime that is to do it.
-pub fn begin(config: &Arc<Config>, fleet: &Fleet) {
-    for pool in &fleet.pools {
+pub fn begin(shared: &Arc<Shared>) {
+    for (pool_index, pool) in shared.fleet.pools.iter().enumerate() {
         tokio::spawn(tick(pool.clone()));
         let Some(path) = &pool.health.check_path else {
             continue;
         };
         for instance in &pool.instances {
-            let one = check_forever(config.clone(), pool.clone(), instance.clone(), path.clone());
+            let one = check_forever(shared.clone(), pool_index, instance.clone(), path.clone());
             tokio::spawn(one);
         }
     }
@@ -42,11 +41,12 @@ async fn tick(pool: Arc<Pool>) {
 }
 
 async fn check_forever(
-    config: Arc<Config>,
-    pool: Arc<Pool>,
+    shared: Arc<Shared>,
+    pool_index: usize,
     instance: Arc<Instance>,
     path: String,
 ) {
+    let pool = &shared.fleet.pools[pool_index];
     let rules = &pool.health;
     // not all at once
     tokio::time::sleep(rules.check_interval.mul_f64(rand::random())).await;
@@ -54,7 +54,7 @@ async fn check_forever(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let one = check(&config, &instance, &path);
+        let one = check(&shared, pool_index, &instance, &path);
         let checked = tokio::time::timeout(rules.check_timeout, one)
             .await
             .unwrap_or(Checked::TimedOut);
@@ -65,17 +65,24 @@ async fn check_forever(
     }
 }
 
-async fn check(config: &Config, instance: &Instance, path: &str) -> Checked {
-    match ask(config, instance, path).await {
+async fn check(shared: &Shared, pool_index: usize, instance: &Instance, path: &str) -> Checked {
+    match ask(shared, pool_index, instance, path).await {
         Ok(status) if status < 500 => Checked::Answered,
         Err(AttemptError::ConnectTimeout(_)) => Checked::TimedOut,
         _ => Checked::Failed,
     }
 }
 
-async fn ask(config: &Config, instance: &Instance, path: &str) -> Result<u16, AttemptError> {
+async fn ask(
+    shared: &Shared,
+    pool_index: usize,
+    instance: &Instance,
+    path: &str,
+) -> Result<u16, AttemptError> {
+    let config = &shared.config;
     let connection = upstream::connect(
         &instance.url,
+        shared.outbound[pool_index].as_ref(),
         config.timeouts.connect,
         config.limits.head_bytes,
     )
@@ -87,6 +94,7 @@ async fn ask(config: &Config, instance: &Instance, path: &str) -> Result<u16, At
     if let Ok(host) = HeaderValue::from_str(&instance.url.authority) {
         request.headers_mut().insert(header::HOST, host);
     }
+    shared.credentials[pool_index].apply(request.headers_mut());
     let close = HeaderValue::from_static("close");
     request.headers_mut().insert(header::CONNECTION, close);
     let (head, _) = connection.send(request).await?;

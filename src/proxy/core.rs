@@ -18,6 +18,7 @@ use crate::measure::histograms::{CoreRecorder, Registry};
 use crate::measure::summary::Exchange;
 use crate::measure::writer::RecordWriter;
 use crate::tls::inbound::Inbound;
+use crate::tls::outbound::Outbound;
 
 /// Shared by all cores.
 pub struct Shared {
@@ -29,6 +30,8 @@ pub struct Shared {
     pub tls: Option<Arc<Inbound>>,
     /// clients' API keys; without them everybody may come in
     pub keys: Option<Keyring>,
+    /// TLS with instances, by pool, where there is any
+    pub outbound: Vec<Option<Outbound>>,
     /// credentials for instances, by pool
     pub credentials: Vec<Credentials>,
     /// who may change something through the admin listener

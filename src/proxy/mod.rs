@@ -38,5 +38,6 @@ pub mod skim;
 pub mod turn;
 pub mod upstream;
 pub mod usage_ask;
+pub mod wire;
 
 pub use server::{Running, Server, StartError};

@@ -99,6 +99,7 @@ async fn instance_list(
     let config = &core.shared.config;
     let connection = upstream::connect(
         &instance.url,
+        core.shared.outbound[pool_index].as_ref(),
         config.timeouts.connect,
         config.limits.head_bytes,
     )

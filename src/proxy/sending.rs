@@ -28,11 +28,21 @@ pub enum SendError {
     Body(#[from] BodyError),
 }
 
+/// What the stream took may still lie in its own buffers: TLS has some.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    Done,
+    Due,
+    /// the socket took no more
+    Waiting,
+}
+
 /// A request on its way.
 pub struct Sending {
     queue: VecDeque<Bytes>,
     body: Option<UpstreamBody>,
     chunked: bool,
+    flush: Flush,
     /// bytes the socket took
     pub written_bytes: u64,
 }
@@ -65,13 +75,14 @@ impl Sending {
             queue: VecDeque::from([Bytes::from(head)]),
             body: Some(body),
             chunked: length.is_none(),
+            flush: Flush::Due,
             written_bytes: 0,
         }
     }
 
     /// Everything was written.
     pub fn is_done(&self) -> bool {
-        self.queue.is_empty() && self.body.is_none()
+        self.queue.is_empty() && self.body.is_none() && self.flush == Flush::Done
     }
 
     /// Writes as much as the socket takes and tells when each write was begun. Ready when all is written.
@@ -85,15 +96,40 @@ impl Sending {
             // the body's first piece goes out together with the head
             match self.poll_body(cx) {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Pending if self.queue.is_empty() => return Poll::Pending,
+                Poll::Pending if self.queue.is_empty() => {
+                    ready!(self.poll_flush(stream, cx, wrote))?;
+                    return Poll::Pending;
+                }
                 _ => {}
             }
-            if !self.queue.is_empty() {
+            if self.queue.is_empty() {
+                ready!(self.poll_flush(stream, cx, wrote))?;
+            } else {
                 // not the call's end: an instance on the same machine may run before it returns
                 let begun_ns = now_ns();
                 ready!(self.poll_write(stream, cx))?;
                 wrote(begun_ns);
             }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_flush<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        wrote: &mut impl FnMut(Ns),
+    ) -> Poll<io::Result<()>> {
+        let before = self.flush;
+        if before == Flush::Done {
+            return Poll::Ready(Ok(()));
+        }
+        self.flush = Flush::Waiting;
+        ready!(Pin::new(stream).poll_flush(cx))?;
+        self.flush = Flush::Done;
+        if before == Flush::Waiting {
+            // what it held goes out only now
+            wrote(now_ns());
         }
         Poll::Ready(Ok(()))
     }
@@ -149,6 +185,7 @@ impl Sending {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.written_bytes += taken as u64;
+        self.flush = Flush::Due;
         while let Some(piece) = self.queue.front_mut() {
             if piece.len() > taken {
                 piece.advance(taken);

@@ -33,6 +33,7 @@ use crate::measure::histograms::Registry;
 use crate::measure::writer::RecordWriter;
 use crate::tls::TlsError;
 use crate::tls::inbound::Inbound;
+use crate::tls::outbound::Outbound;
 
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
@@ -126,7 +127,7 @@ impl Server {
         ));
         {
             let _inside = control.enter();
-            checks::begin(&config, &shared.fleet);
+            checks::begin(&shared);
         }
         if let Some(tls) = shared.tls.clone() {
             control.spawn(tls.keep_fresh());
@@ -216,6 +217,7 @@ fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         fleet: Fleet::new(config)?,
         tls: inbound(config)?,
         keys: config.keys.as_deref().map(Keyring::new),
+        outbound: Outbound::of_pools(&config.pools)?,
         credentials: Credentials::of_pools(config)?,
         admin_access: Access::new(&config.admin).map_err(StartError::AdminToken)?,
         registry: Arc::new(Registry::new(

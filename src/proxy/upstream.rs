@@ -21,12 +21,14 @@ use super::read_buffer::ReadBuffer;
 use super::response_head::{self, Head, HeadError};
 use super::scratch;
 use super::sending::{SendError, Sending};
+use super::wire::Wire;
 use crate::config::checked::Upstream;
 use crate::measure::clock::{Ns, now_ns};
+use crate::tls::outbound::Outbound;
 
 /// A connection to an instance.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Wire,
     buffer: ReadBuffer,
     head_bytes_max: usize,
     /// the newest read
@@ -44,6 +46,9 @@ pub enum AttemptError {
     /// no connection: nothing was sent
     #[error("{0}")]
     Connect(io::Error),
+    /// a connection, but no agreement on TLS: nothing was sent
+    #[error("the TLS handshake failed: {0} (see the pool's `tls`)")]
+    Tls(io::Error),
     /// no connection within the limit
     #[error("no connection within {0:?} (timeouts.connect_s)")]
     ConnectTimeout(Duration),
@@ -81,18 +86,16 @@ pub enum BodyCut {
     Chunk,
 }
 
-/// Opens a connection.
+/// Opens a connection; `tls` is that of the instance's pool.
 pub async fn connect(
     url: &Upstream,
+    tls: Option<&Outbound>,
     limit: Duration,
     head_bytes_max: usize,
 ) -> Result<Connection, AttemptError> {
-    let opening = TcpStream::connect((url.host.as_str(), url.port));
-    let stream = tokio::time::timeout(limit, opening)
+    let stream = tokio::time::timeout(limit, open(url, tls))
         .await
-        .map_err(|_| AttemptError::ConnectTimeout(limit))?
-        .map_err(AttemptError::Connect)?;
-    stream.set_nodelay(true).map_err(AttemptError::Connect)?;
+        .map_err(|_| AttemptError::ConnectTimeout(limit))??;
     let now = now_ns();
     Ok(Connection {
         stream,
@@ -103,6 +106,19 @@ pub async fn connect(
         reused: false,
         idle_since_ns: now,
     })
+}
+
+async fn open(url: &Upstream, tls: Option<&Outbound>) -> Result<Wire, AttemptError> {
+    let opening = TcpStream::connect((url.host.as_str(), url.port));
+    let socket = opening.await.map_err(AttemptError::Connect)?;
+    socket.set_nodelay(true).map_err(AttemptError::Connect)?;
+    if !url.tls {
+        return Ok(Wire::Plain(socket));
+    }
+    let tls = tls.ok_or_else(|| AttemptError::Tls(io::ErrorKind::Unsupported.into()))?;
+    // boxed, so that a plain connection does not take the room
+    let shaken = Box::pin(tls.connect(&url.host, socket)).await;
+    Ok(Wire::Tls(Box::new(shaken.map_err(AttemptError::Tls)?)))
 }
 
 impl Connection {
@@ -196,9 +212,8 @@ impl Connection {
     }
 
     /// Nothing came since it was given back: neither an end nor bytes nobody asked for.
-    fn is_usable(&self) -> bool {
-        let read = self.stream.try_read(&mut [0]);
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    fn is_usable(&mut self) -> bool {
+        self.stream.is_quiet()
     }
 }
 
@@ -335,7 +350,7 @@ impl ConnectionPool {
     pub fn take(&self, idle_limit: Duration) -> Option<Connection> {
         let oldest_ns = oldest_ns(idle_limit);
         loop {
-            let connection = self.idle.lock().pop()?;
+            let mut connection = self.idle.lock().pop()?;
             if connection.idle_since_ns >= oldest_ns && connection.is_usable() {
                 return Some(connection);
             }

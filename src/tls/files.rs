@@ -41,6 +41,16 @@ pub enum TlsError {
     },
 }
 
+impl TlsError {
+    /// The table `key` cannot be used as a whole.
+    pub fn unfit(key: &str, reason: impl ToString) -> TlsError {
+        TlsError::Unfit {
+            key: key.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
 /// A file named in the configuration.
 #[derive(Debug, Clone)]
 pub struct NamedFile<'a> {

@@ -90,24 +90,26 @@ fn load(config: &ServerTls, http2: bool) -> Result<ServerConfig, TlsError> {
         Some(path) => Some(file("client_ca", path).authorities()?),
         None => None,
     };
-    let unfit = |error: &dyn std::fmt::Display| TlsError::Unfit {
-        key: KEY.to_owned(),
-        reason: error.to_string(),
-    };
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| unfit(&error))?;
+        .map_err(|error| TlsError::unfit(KEY, error))?;
     let builder = match authorities {
         Some(roots) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-            builder.with_client_cert_verifier(verifier.build().map_err(|error| unfit(&error))?)
+            builder.with_client_cert_verifier(
+                verifier
+                    .build()
+                    .map_err(|error| TlsError::unfit(KEY, error))?,
+            )
         }
         None => builder.with_no_client_auth(),
     };
     let loaded = builder.with_single_cert(chain, key);
     let mut loaded = loaded.map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => unfit(&"the key is not that of the certificate"),
-        error => unfit(&error),
+        rustls::Error::InconsistentKeys(_) => {
+            TlsError::unfit(KEY, "the key is not that of the certificate")
+        }
+        error => TlsError::unfit(KEY, error),
     })?;
     if http2 {
         loaded.alpn_protocols.push(HTTP2.to_vec());

@@ -1,7 +1,9 @@
-//! TLS: certificates and keys from files, what is spoken with clients, and its renewal while running.
+//! TLS on both sides: certificates and keys from files, what is spoken with clients and with instances, and how the
+//! listener's certificate is renewed while it runs.
 
 mod files;
 pub mod inbound;
+pub mod outbound;
 mod watch;
 
 pub use files::TlsError;

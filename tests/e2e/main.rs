@@ -24,5 +24,6 @@ mod secrets;
 mod serve_command;
 mod support_holds;
 mod tls_in;
+mod tls_out;
 mod wire_cases;
 mod wire_replay;

@@ -103,7 +103,7 @@ async fn http2_is_spoken_where_alpn_agrees_on_it() {
 
 #[tokio::test]
 async fn a_large_answer_waits_for_a_slow_reader_and_comes_whole() {
-    const BYTES: usize = 8 << 20;
+    const BYTES: usize = 64 << 20;
     let upstream = Script::new(|_| {
         let piece = vec![b'a'; 16 * 1024];
         Reply::sse()
@@ -136,7 +136,7 @@ async fn a_large_answer_waits_for_a_slow_reader_and_comes_whole() {
     })
     .await;
     assert!(
-        before < BYTES as u64,
+        before < BYTES as u64 / 2,
         "all was taken for a client that reads nothing"
     );
     let mut body = Vec::new();

@@ -19,7 +19,7 @@ pub struct Setup {
     policy: String,
     pool: Vec<String>,
     health: String,
-    instances: Vec<(String, SocketAddr)>,
+    instances: Vec<(String, String)>,
     sections: BTreeMap<&'static str, Vec<String>>,
     more: String,
 }
@@ -30,12 +30,18 @@ const NO_HEALTH: &str = "check_path = \"\", failures_in_a_row = 0, window_reques
 impl Setup {
     /// One pool `p` over instances `i0`, `i1`, ... under round-robin.
     pub fn over(instances: &[SocketAddr]) -> Setup {
-        let named = instances.iter().enumerate();
+        let urls = instances.iter().map(|addr| format!("http://{addr}"));
+        Setup::over_urls(urls.collect())
+    }
+
+    /// The same over base URLs.
+    pub fn over_urls(urls: Vec<String>) -> Setup {
+        let named = urls.into_iter().enumerate();
         Setup {
             policy: "{ kind = \"round_robin\" }".to_owned(),
             pool: Vec::new(),
             health: NO_HEALTH.to_owned(),
-            instances: named.map(|(i, addr)| (format!("i{i}"), *addr)).collect(),
+            instances: named.map(|(i, url)| (format!("i{i}"), url)).collect(),
             sections: BTreeMap::new(),
             more: String::new(),
         }
@@ -111,8 +117,8 @@ impl Setup {
             self.health,
             self.pool.join("\n")
         );
-        for (name, addr) in &self.instances {
-            text += &format!("[[pools.instances]]\nname = \"{name}\"\nurl = \"http://{addr}\"\n");
+        for (name, url) in &self.instances {
+            text += &format!("[[pools.instances]]\nname = \"{name}\"\nurl = \"{url}\"\n");
         }
         text + &self.more
     }

@@ -130,7 +130,7 @@ pub async fn connect(
     within("a TLS handshake", PATIENCE, connector.connect(name, socket)).await
 }
 
-/// Carries plain connections over TLS, or the other way round; it ends when dropped.
+/// Carries plain connections over TLS, or the other way round. Dropped, it cuts them all, without a word of TLS.
 pub struct Tunnel {
     /// where it listens
     pub addr: SocketAddr,
@@ -181,9 +181,11 @@ impl Tunnel {
         let shaken = Arc::new(AtomicUsize::new(0));
         let counted = shaken.clone();
         let task = tokio::spawn(async move {
+            // they end with this task
+            let mut carried = tokio::task::JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 socket.set_nodelay(true).unwrap();
-                tokio::spawn(carry(socket, counted.clone()));
+                carried.spawn(carry(socket, counted.clone()));
             }
         });
         Tunnel { addr, shaken, task }

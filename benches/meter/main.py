@@ -8,6 +8,7 @@ import stamp_check
 
 # streams, events of each, seconds between two events of a stream
 CELLS = {"unloaded": (20, 500, 0.01), "loaded": (1000, 60, 0.1)}
+ARRIVALS = ("read", "kernel")
 
 
 def stolen_and_all():
@@ -24,15 +25,20 @@ def main(names):
         sys.exit(wrong)
     for name in names or CELLS:
         streams, events, gap_s = CELLS[name]
-        before = stolen_and_all()
-        with tempfile.TemporaryDirectory() as folder:
-            found = stamp_check.run(folder, *CELLS[name])
-        with tempfile.TemporaryDirectory() as folder:
-            found |= stamp_check.run_bare(folder, *CELLS[name])
-        stolen, ticks = (now - then for now, then in zip(stolen_and_all(), before))
-        print(f"\n{name}: {streams} streams, {events} events each, {gap_s * 1000:.0f} ms apart", end="; ")
-        print(f"{100 * stolen / ticks:.0f} % of the CPU time was stolen")
-        print(stamp_check.table(found), flush=True)
+        print(f"\n{name}: {streams} streams, {events} events each, {gap_s * 1000:.0f} ms apart")
+        for arrival in ARRIVALS:
+            show(f'measure.arrival = "{arrival}"', stamp_check.run, *CELLS[name], arrival)
+        show("without a proxy", stamp_check.run_bare, *CELLS[name])
+
+
+def show(title, run, *cell):
+    """One run and its table."""
+    before = stolen_and_all()
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(folder, *cell)
+    stolen, ticks = (now - then for now, then in zip(stolen_and_all(), before))
+    print(f"{title}; {100 * stolen / ticks:.0f} % of the CPU time was stolen")
+    print(stamp_check.table(found), flush=True)
 
 
 main(sys.argv[1:])

@@ -283,6 +283,7 @@ impl Checker<'_> {
         Measure {
             enabled: measure.enabled,
             usage: measure.usage,
+            arrival: measure.arrival,
             scan_cap_bytes: usize::try_from(scan.0).unwrap_or(usize::MAX),
             image_tokens: measure.image_tokens,
             chunks_cap_bytes: usize::try_from(chunks.0).unwrap_or(usize::MAX),

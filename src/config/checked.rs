@@ -207,6 +207,16 @@ pub enum UsageMode {
     Ask,
 }
 
+/// What stamps the arrival of an instance's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrivalStamp {
+    /// the end of the read that brought them
+    Read,
+    /// the kernel, as it got the last packet of that read (`SO_TIMESTAMPNS`); where it does not, and over TLS, as `read`
+    Kernel,
+}
+
 /// What is measured and how.
 #[derive(Debug, Clone)]
 pub struct Measure {
@@ -214,6 +224,8 @@ pub struct Measure {
     pub enabled: bool,
     /// whether engines are asked for token counts
     pub usage: UsageMode,
+    /// what stamps the arrival of an instance's bytes
+    pub arrival: ArrivalStamp,
     /// bytes of one event that are looked at; the rest of a longer one is passed on unread
     pub scan_cap_bytes: usize,
     /// prompt tokens that one picture counts as

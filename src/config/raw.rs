@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::checked::{
-    AccessFormat, ChunkSink, PolicyConfig, RuntimeShape, UsageMode, WhenNoneLeft,
+    AccessFormat, ArrivalStamp, ChunkSink, PolicyConfig, RuntimeShape, UsageMode, WhenNoneLeft,
 };
 use super::units::ByteSize;
 
@@ -266,6 +266,8 @@ pub struct Measure {
     pub enabled: bool,
     /// whether engines are asked for token counts where the client does not
     pub usage: UsageMode,
+    /// what stamps the arrival of an instance's bytes, and so server TTFT and gaps
+    pub arrival: ArrivalStamp,
     /// bytes of one event that are looked at; a longer one is passed on all the same
     pub scan_cap_bytes: ByteSize,
     /// prompt tokens that one picture counts as
@@ -281,6 +283,7 @@ impl Default for Measure {
         Measure {
             enabled: true,
             usage: UsageMode::AsAsked,
+            arrival: ArrivalStamp::Read,
             scan_cap_bytes: ByteSize(4 << 20),
             image_tokens: 1_000,
             chunks_cap_bytes: ByteSize(64 << 10),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use serde_json::Value as Json;
 
+use super::checked::ArrivalStamp;
 use super::*;
 
 const MINIMAL: &str = include_str!("../../configs/minimal.toml");
@@ -234,6 +235,22 @@ fn an_engine_in_two_pools_is_warned_of() {
     let text = pools(&["models = [\"m\"]", "models = [\"n\"]"]).replace("http://e:2", "http://e:1");
     assert_snapshot!(right(&text).warnings.join("\n"), @r#"
     instance e:1 is in pools "p0" and "p1": neither sees the load of the other there
+    "#);
+}
+
+#[test]
+fn arrivals_are_stamped_by_the_read_unless_the_kernel_is_asked() {
+    assert_eq!(right(MINIMAL).measure.arrival, ArrivalStamp::Read);
+    let asked = with("measure = { arrival = \"kernel\" }");
+    assert_eq!(right(&asked).measure.arrival, ArrivalStamp::Kernel);
+    assert_snapshot!(wrong(&with("measure = { arrival = \"kernal\" }")), @r#"
+    error: `measure.arrival` cannot be "kernal"
+     --> test.toml:2:23
+      |
+    2 | measure = { arrival = "kernal" }
+      |                       ^^^^^^^^ not one of the allowed values
+      |
+      = help: did you mean "kernel"? allowed: `read`, `kernel`
     "#);
 }
 

@@ -20,7 +20,8 @@ pub struct OutsideEngine {
     pub connect_ns: u64,
     /// writing the request to the instance
     pub upstream_send_ns: u64,
-    /// the proxy's own work from the first output chunk's read to its hand-over
+    /// the proxy's own work from the first output chunk's arrival to its hand-over; where the kernel stamps
+    /// arrivals, the wait for the read is within
     pub relay_ns: u64,
     /// writes of the first output chunk held up by the client
     pub client_blocked_ns: u64,
@@ -94,7 +95,7 @@ impl OutsideEngine {
 pub struct Figures {
     /// first byte of the request from the client to the first output chunk at the client's socket
     pub client_ttft_ms: Option<f64>,
-    /// last byte of the request to the instance to the read with the first output chunk; absent
+    /// last byte of the request to the instance to the arrival of the first output chunk; absent
     /// if the answer came before the request's last byte
     pub server_ttft_ms: Option<f64>,
     /// as server TTFT, to the first output that is not reasoning
@@ -105,6 +106,8 @@ pub struct Figures {
     pub outside_engine: Option<OutsideEngine>,
     /// choose + relay
     pub proxy_own_ms: Option<f64>,
+    /// of relay: from the kernel's stamp on the first output chunk to its read; absent without such a stamp
+    pub read_wait_ms: Option<f64>,
     /// time in a lane's queue; absent if the request was never handed to the scheduler
     pub queue_ms: Option<f64>,
     /// (last output - first) / (output tokens - 1); one choice, 2 tokens or more, count from `usage`
@@ -182,6 +185,7 @@ impl Figures {
         self.proxy_own_ms = self
             .outside_engine
             .map(|parts| parts.proxy_own_ns() as f64 / 1e6);
+        self.read_wait_ms = between(answer.first_output_ns, stamps.first_output_read_ns);
         self.tpot_ms = tpot_ms(answer, choices(exchange, answer));
         self.tpot_e2e_ms = self.variant(answer);
         self.prompt_tokens = answer.usage.prompt_tokens;
@@ -247,6 +251,7 @@ pub(crate) mod tests {
                 connected_ns: Some(1022 * MS),
                 sent_ns: Some(1025 * MS),
                 head_ns: Some(1030 * MS),
+                first_output_read_ns: None,
                 end_ns: Some(1150 * MS),
                 client_first_output_ns: Some(1110 * MS),
                 client_end_ns: Some(1160 * MS),
@@ -300,6 +305,20 @@ pub(crate) mod tests {
         assert_eq!(figures.end_ms, Some(125.0));
         // choose: 1003 to 1020 less 10 queue and 4 retry; relay: 1105 to 1110 less 2 blocked
         assert_eq!(figures.proxy_own_ms, Some(6.0));
+    }
+
+    #[test]
+    fn the_wait_for_the_read_is_told_where_the_kernel_stamped_the_arrival() {
+        let mut read = exchange("p", "i");
+        assert_eq!(Figures::of(&read).read_wait_ms, None);
+        let parts = Figures::of(&read).outside_engine;
+        read.stamps.first_output_read_ns = Some(1107 * MS);
+        let figures = Figures::of(&read);
+        assert_eq!(figures.read_wait_ms, Some(2.0));
+        assert_eq!(
+            figures.outside_engine, parts,
+            "it is a share of relay, no part of its own"
+        );
     }
 
     #[test]

@@ -183,7 +183,7 @@ const HISTOGRAMS: [(Figure, Described, &[f64]); 7] = [
         Figure::ServerTtft,
         Described::seconds(
             "evenkeel_server_ttft_seconds",
-            "Last byte of the request written to the instance to the read that completes the first output chunk.",
+            "Last byte of the request written to the instance to the arrival of the first output chunk.",
         ),
         TTFT_EDGES_S,
     ),

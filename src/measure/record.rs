@@ -176,7 +176,7 @@ record! {
     output_tokens_est: f64,
     /// first byte of the request to the first output chunk at the client's socket
     client_ttft_ms: f64,
-    /// last byte of the request at the instance to the read with the first output chunk
+    /// last byte of the request at the instance to the arrival of the first output chunk, as `measure.arrival` stamps it
     server_ttft_ms: f64,
     /// the same to the first output that is not reasoning
     ttft_answer_ms: f64,
@@ -208,6 +208,8 @@ record! {
     stages: Stages,
     /// choose + relay
     proxy_own_ms: f64,
+    /// of `relay_ms`: the first output chunk in the kernel until it was read; only with `measure.arrival = "kernel"`
+    read_wait_ms: f64,
     /// time in a lane's queue
     queue_ms: f64,
     /// writes of the answer held up by the client, in all
@@ -342,6 +344,7 @@ impl Record {
         self.outside_engine_ms = some_ms(figures.outside_engine_ms);
         self.stages = stages(figures);
         self.proxy_own_ms = some_ms(figures.proxy_own_ms);
+        self.read_wait_ms = some_ms(figures.read_wait_ms);
         self.queue_ms = some_ms(figures.queue_ms);
         self.prompt_tokens = figures.prompt_tokens;
         self.output_tokens = figures.output_tokens;

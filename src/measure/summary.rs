@@ -129,6 +129,8 @@ pub struct Stamps {
     pub sent_ns: Option<Ns>,
     /// response head read from the instance
     pub head_ns: Option<Ns>,
+    /// the first output chunk was read from the instance; only where the kernel stamped its arrival before
+    pub first_output_read_ns: Option<Ns>,
     /// last byte of the answer read from the instance
     pub end_ns: Option<Ns>,
     /// bytes of the first output chunk taken by the client's socket

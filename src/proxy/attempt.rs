@@ -122,6 +122,7 @@ async fn on_instance(
                 core.shared.outbound[route.pool_index].as_ref(),
                 config.timeouts.connect,
                 config.limits.head_bytes,
+                config.measure.arrival,
             )
             .await
             .map_err(|error| Refusal::Connect {
@@ -145,7 +146,7 @@ async fn on_instance(
             Ok((head, body)) => {
                 open.record.retry_after = busy_for(&head);
                 let stamps = &mut open.record.stamps;
-                stamps.head_ns = Some(body.connection().last_read_ns);
+                stamps.head_ns = Some(body.connection().newest_read().at_ns);
                 stamps.sent_ns = body
                     .connection()
                     .last_write_ns

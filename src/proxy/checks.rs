@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 use super::body::UpstreamBody;
 use super::core::Shared;
 use super::upstream::{self, AttemptError};
+use crate::config::checked::ArrivalStamp;
 use crate::fleet::health::Checked;
 use crate::fleet::pool::{Instance, Pool};
 
@@ -85,6 +86,7 @@ async fn ask(
         shared.outbound[pool_index].as_ref(),
         config.timeouts.connect,
         config.limits.head_bytes,
+        ArrivalStamp::Read,
     )
     .await?;
     let mut request = Request::new(UpstreamBody::Held(None));

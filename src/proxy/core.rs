@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use tokio::sync::Semaphore;
 
+use super::arrival::Stamping;
 use super::credentials::Credentials;
 use super::keys::{Entry, Keyring};
 use super::response_ids::ResponseIds;
@@ -52,6 +53,8 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// the same, by core
     pub live: Vec<Arc<AtomicUsize>>,
+    /// the kernel stamps what comes from instances, if it is asked to
+    pub stamping: Stamping,
     /// when it started
     pub started_ns: Ns,
 }

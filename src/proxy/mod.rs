@@ -2,6 +2,7 @@
 //! `listen` → `connection` → `serve` (the story) → `receive` → `route` → `attempt` over `upstream`
 //! → `relay` → `finish`.
 
+pub mod arrival;
 pub mod attempt;
 pub mod body;
 pub mod checks;

@@ -14,7 +14,7 @@ use super::core::Core;
 use super::headers;
 use super::refusal::Refusal;
 use super::upstream;
-use crate::config::checked::Pool as PoolConfig;
+use crate::config::checked::{ArrivalStamp, Pool as PoolConfig};
 use crate::fleet::pool::Instance;
 
 const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -102,6 +102,7 @@ async fn instance_list(
         core.shared.outbound[pool_index].as_ref(),
         config.timeouts.connect,
         config.limits.head_bytes,
+        ArrivalStamp::Read,
     )
     .await
     .ok()?;

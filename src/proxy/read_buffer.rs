@@ -3,8 +3,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use tokio::io::AsyncRead;
-
+use super::arrival::StampedWire;
 use super::scratch;
 
 /// The buffer of one connection; it holds memory only while there is something in it.
@@ -30,12 +29,12 @@ impl ReadBuffer {
     }
 
     /// Reads once; 0 is the end of the connection.
-    pub fn poll_fill<S: AsyncRead + Unpin>(
+    pub fn poll_fill(
         &mut self,
-        stream: &mut S,
+        wire: &mut StampedWire,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        scratch::poll_read(stream, cx, scratch::READ_BYTES, |read| {
+        scratch::poll_read(wire, cx, scratch::READ_BYTES, |read| {
             self.bytes.extend_from_slice(read);
             read.len()
         })

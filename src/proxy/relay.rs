@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::arrival::Arrival;
 use super::finish::OpenExchange;
 use super::response_ids::IdSniffer;
 use super::upstream::{AnswerBody, ConnectionPool};
@@ -104,7 +105,7 @@ impl Relay {
                 Poll::Pending => {
                     let Some(cause) = self
                         .quiet
-                        .too_long(cx, source.body.connection().last_read_ns)
+                        .too_long(cx, source.body.connection().newest_read().read_ns)
                     else {
                         return Poll::Pending;
                     };
@@ -139,9 +140,9 @@ impl Relay {
         let (Some(source), Some(open)) = (&mut self.source, &mut self.open) else {
             return None;
         };
-        let at_ns = source.body.connection().last_read_ns;
-        self.quiet.heard(at_ns);
-        observe(open, &data, at_ns);
+        let read = source.body.connection().newest_read();
+        self.quiet.heard(read.read_ns);
+        observe(open, &data, read);
         if let Some(ids) = &mut source.ids
             && ids.look(&data)
         {
@@ -191,7 +192,7 @@ impl Relay {
         let (Some(mut source), Some(open)) = (self.source.take(), &mut self.open) else {
             return;
         };
-        open.body_ended(clean, source.body.connection().last_read_ns);
+        open.body_ended(clean, source.body.connection().newest_read().at_ns);
         if let Some(filter) = &mut source.filter {
             self.tail = Some(filter.finish()).filter(|tail| !tail.is_empty());
         }
@@ -226,15 +227,18 @@ impl Relay {
 }
 
 /// Lets meter and scheduler know of a read.
-fn observe(open: &mut OpenExchange, data: &[u8], at_ns: Ns) {
+fn observe(open: &mut OpenExchange, data: &[u8], read: Arrival) {
     let Some(meter) = &mut open.meter else { return };
-    let progress = meter.read(data, at_ns);
+    let progress = meter.read(data, read.at_ns);
+    if progress.first_output && read.by_kernel {
+        open.record.stamps.first_output_read_ns = Some(read.read_ns);
+    }
     let Some(lease) = &mut open.lease else { return };
     if progress.first_output {
         lease.first_output();
     }
     if progress.output_chunks > 0 {
-        lease.progress(meter.output_chunks(), at_ns, |chunks| {
+        lease.progress(meter.output_chunks(), read.read_ns, |chunks| {
             meter.output_tokens_known().unwrap_or(chunks)
         });
     }

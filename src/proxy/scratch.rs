@@ -2,10 +2,9 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, ReadBuf};
+use super::arrival::StampedWire;
 
 /// A read at first: a response's head, or about sixteen events of one token.
 pub const READ_BYTES: usize = 4 * 1024;
@@ -17,16 +16,15 @@ thread_local! {
 }
 
 /// Reads once, up to `most` bytes, and lets `look` at them; there are none at the connection's end.
-pub fn poll_read<S: AsyncRead + Unpin, T>(
-    stream: &mut S,
+pub fn poll_read<T>(
+    wire: &mut StampedWire,
     cx: &mut Context<'_>,
     most: usize,
     look: impl FnOnce(&[u8]) -> T,
 ) -> Poll<io::Result<T>> {
     BLOCK.with_borrow_mut(|block| {
         let most = most.min(block.len());
-        let mut room = ReadBuf::new(&mut block[..most]);
-        ready!(Pin::new(stream).poll_read(cx, &mut room))?;
-        Poll::Ready(Ok(look(room.filled())))
+        let length = ready!(wire.poll_read(cx, &mut block[..most]))?;
+        Poll::Ready(Ok(look(&block[..length])))
     })
 }

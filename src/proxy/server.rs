@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 
+use super::arrival::Stamping;
 use super::checks;
 use super::connection::{Counted, serve_connection};
 use super::core::{Core, Shared};
@@ -231,6 +232,7 @@ fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         draining: AtomicBool::new(false),
         connections: AtomicUsize::new(0),
         live: (0..cores(config)).map(|_| Arc::default()).collect(),
+        stamping: Stamping::begin(config.measure.arrival),
         started_ns: now_ns(),
         config: config.clone(),
     }))

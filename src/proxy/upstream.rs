@@ -14,6 +14,7 @@ use http_body::SizeHint;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
+use super::arrival::{Arrival, StampedWire};
 use super::body::UpstreamBody;
 use super::framing::Framing;
 use super::pieces;
@@ -22,17 +23,15 @@ use super::response_head::{self, Head, HeadError};
 use super::scratch;
 use super::sending::{SendError, Sending};
 use super::wire::Wire;
-use crate::config::checked::Upstream;
+use crate::config::checked::{ArrivalStamp, Upstream};
 use crate::measure::clock::{Ns, now_ns};
 use crate::tls::outbound::Outbound;
 
 /// A connection to an instance.
 pub struct Connection {
-    stream: Wire,
+    wire: StampedWire,
     buffer: ReadBuffer,
     head_bytes_max: usize,
-    /// the newest read
-    pub last_read_ns: Ns,
     /// when the newest write was begun
     pub last_write_ns: Option<Ns>,
     /// whether a request went over it before
@@ -92,19 +91,18 @@ pub async fn connect(
     tls: Option<&Outbound>,
     limit: Duration,
     head_bytes_max: usize,
+    arrival: ArrivalStamp,
 ) -> Result<Connection, AttemptError> {
-    let stream = tokio::time::timeout(limit, open(url, tls))
+    let wire = tokio::time::timeout(limit, open(url, tls))
         .await
         .map_err(|_| AttemptError::ConnectTimeout(limit))??;
-    let now = now_ns();
     Ok(Connection {
-        stream,
+        wire: StampedWire::new(wire, arrival),
         buffer: ReadBuffer::default(),
         head_bytes_max,
-        last_read_ns: now,
         last_write_ns: None,
         reused: false,
-        idle_since_ns: now,
+        idle_since_ns: now_ns(),
     })
 }
 
@@ -155,7 +153,7 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Result<(), AttemptError> {
         let last_write_ns = &mut self.last_write_ns;
-        let sent = sending.poll(&mut self.stream, cx, &mut |at_ns| {
+        let sent = sending.poll(self.wire.wire(), cx, &mut |at_ns| {
             *last_write_ns = Some(at_ns)
         });
         match sent {
@@ -185,7 +183,7 @@ impl Connection {
             if self.buffer.filled().len() >= self.head_bytes_max {
                 return Poll::Ready(Err(AttemptError::HeadTooLarge(self.head_bytes_max)));
             }
-            match ready!(self.poll_fill(cx)) {
+            match ready!(self.buffer.poll_fill(&mut self.wire, cx)) {
                 Ok(0) => {
                     return Poll::Ready(Err(
                         self.ended(sending, io::ErrorKind::UnexpectedEof.into())
@@ -205,15 +203,14 @@ impl Connection {
         }
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let result = ready!(self.buffer.poll_fill(&mut self.stream, cx));
-        self.last_read_ns = now_ns();
-        Poll::Ready(result)
+    /// The newest read.
+    pub fn newest_read(&self) -> Arrival {
+        self.wire.newest()
     }
 
     /// Nothing came since it was given back: neither an end nor bytes nobody asked for.
     fn is_usable(&mut self) -> bool {
-        self.stream.is_quiet()
+        self.wire.is_quiet()
     }
 }
 
@@ -275,12 +272,7 @@ impl AnswerBody {
 
     /// The body's bytes of what came with the head, or else of the next read; `None` at the connection's end.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        let Connection {
-            stream,
-            buffer,
-            last_read_ns,
-            ..
-        } = &mut self.connection;
+        let Connection { wire, buffer, .. } = &mut self.connection;
         if !buffer.filled().is_empty() {
             let read = buffer.filled();
             let (piece, used) = pieces::cut(read.len(), |body| self.framing.decode(read, body));
@@ -288,12 +280,11 @@ impl AnswerBody {
             return Poll::Ready(Ok(Some(piece)));
         }
         let framing = &mut self.framing;
-        let read = ready!(scratch::poll_read(stream, cx, self.read_bytes, |read| {
-            *last_read_ns = now_ns();
+        let read = ready!(scratch::poll_read(wire, cx, self.read_bytes, |read| {
             let decoded = pieces::cut(read.len(), |body| framing.decode(read, body));
             (decoded, read.len())
         }));
-        let ((piece, used), read_bytes) = read.inspect_err(|_| *last_read_ns = now_ns())?;
+        let ((piece, used), read_bytes) = read?;
         if read_bytes == self.read_bytes {
             self.read_bytes = (read_bytes * 2).min(scratch::READ_BYTES_MAX);
         }
@@ -307,7 +298,7 @@ impl AnswerBody {
             return;
         };
         let last_write_ns = &mut self.connection.last_write_ns;
-        match sending.poll(&mut self.connection.stream, cx, &mut |at_ns| {
+        match sending.poll(self.connection.wire.wire(), cx, &mut |at_ns| {
             *last_write_ns = Some(at_ns)
         }) {
             Poll::Pending => {}

@@ -26,19 +26,19 @@ def address(text):
 class Proxy:
     """`evenkeel serve` on ports that the kernel chose, in front of the given engines."""
 
-    def __init__(self, name, engines, folder, policy="round_robin", pool="", records=""):
+    def __init__(self, name, engines, folder, policy="round_robin", pool="", records="", measure=""):
         self.folder = Path(folder) / name
         self.records_dir = self.folder / "records"
         self.folder.mkdir(parents=True)
         config = self.folder / "evenkeel.toml"
-        config.write_text(self.config(engines, policy, pool, records))
+        config.write_text(self.config(engines, policy, pool, records, measure))
         self.group = Group([binary(), "serve", "--config", config], self.folder / "output.log")
         line = r"^listening server=(\S+) admin=(\S+)$"
         found = self.group.wait_for(line, 20, "evenkeel prints the addresses it listens on")
         self.server, self.admin = address(found[1]), address(found[2])
         self.url = f"http://{found[1]}"
 
-    def config(self, engines, policy, pool, records):
+    def config(self, engines, policy, pool, records, measure):
         lines = [
             "[server]",
             'listen = "127.0.0.1:0"',
@@ -47,6 +47,8 @@ class Proxy:
             "[records]",
             f"dir = {json.dumps(str(self.records_dir))}",
             records,
+            "[measure]",
+            measure,
             "[[pools]]",
             'name = "tiny"',
             f'policy = {{ kind = "{policy}" }}',

@@ -18,12 +18,13 @@ KINDS = ["request came", "request went", "arrival", "hand-over", "server TTFT", 
 LAST_BYTES = b"\r\n0\r\n\r\n"
 
 
-def run(folder, streams, events, gap_s):
-    """Sends paced streams through a proxy of its own under capture; returns the differences in us, by kind of stamp."""
+def run(folder, streams, events, gap_s, arrival="read"):
+    """Sends paced streams through a proxy of its own under capture; returns the differences in us, by kind of stamp.
+    `arrival` is what stamps arrivals at the proxy."""
     engine = PacedEngine(folder, events, gap_s)
     started = [engine]
     try:
-        proxy = Proxy("proxy", [engine], folder, records='chunks = "all"')
+        proxy = Proxy("proxy", [engine], folder, records='chunks = "all"', measure=f'arrival = "{arrival}"')
         started.append(proxy)
         ids = [str(uuid.uuid4()) for _ in range(streams)]
         drain(proxy.server, [http_request(PATH, BODY) for _ in range(2)], 0)  # connections, code

@@ -11,14 +11,19 @@ import stamp_check
 STREAMS, EVENTS, GAP_S = 20, 100, 0.01
 
 
+@pytest.fixture(scope="module", params=["read", "kernel"])
+def arrival(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, figures):
+def found(arrival, tmp_path_factory, figures):
     missing = packets.missing()
     if missing:
         pytest.fail(missing)
-    found = stamp_check.run(tmp_path_factory.mktemp("stamps"), STREAMS, EVENTS, GAP_S)
+    found = stamp_check.run(tmp_path_factory.mktemp("stamps"), STREAMS, EVENTS, GAP_S, arrival)
     for kind, values in found.items():
-        figures[f"{kind} stamp less packet, us, P50"] = round(stamp_check.quantile(values, 0.5), 1)
+        figures[f"arrival = {arrival}: {kind} stamp less packet, us, P50"] = round(stamp_check.quantile(values, 0.5), 1)
     return found
 
 
@@ -27,10 +32,13 @@ def test_what_evenkeel_sends_is_stamped_when_its_packet_goes_out(found, kind):
     assert abs(stamp_check.quantile(found[kind], 0.5)) < 100
 
 
-def test_an_arrival_is_stamped_after_its_packet_and_soon(found):
+def test_an_arrival_is_stamped_after_its_packet_and_soon(arrival, found):
     assert len(found["arrival"]) == STREAMS * EVENTS
     assert stamp_check.quantile(found["arrival"], 0.01) > -100
-    assert stamp_check.quantile(found["arrival"], 0.5) < 1000
+    p50, p99 = (stamp_check.quantile(found["arrival"], share) for share in (0.5, 0.99))
+    # the kernel stamps before it wakes anyone
+    assert p50 < {"read": 1000, "kernel": 20}[arrival]
+    assert arrival == "read" or p99 < 100
 
 
 def test_chunks_have_a_hand_over(found):

@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::proxy::{Dir, Setup};
+use super::{PATIENCE, within};
 
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
@@ -65,6 +66,11 @@ impl Child {
         super::proxy::records_in(&self.dir.0)
     }
 
+    /// Lines of its chunk files so far.
+    pub fn chunk_lines(&self) -> Vec<serde_json::Value> {
+        super::proxy::chunk_lines_in(&self.dir.0)
+    }
+
     /// A line of /proc/PID/status that is given in kB.
     pub fn memory_kb(&self, key: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
@@ -113,6 +119,27 @@ impl Child {
         let pid = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.unwrap().success());
+    }
+
+    /// Stops it; returns when none of its threads runs any more. `CONT` lets it go on.
+    pub async fn stop(&self) {
+        self.signal("STOP");
+        let stopped = async {
+            while !self.is_stopped() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within("all threads to stop", PATIENCE, stopped).await;
+    }
+
+    fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ")
+                .next()
+                .is_some_and(|rest| rest.starts_with('T'))
+        })
     }
 
     /// Waits for its end.

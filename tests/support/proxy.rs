@@ -206,7 +206,7 @@ impl Proxy {
 
     /// Lines of the chunk files written so far.
     pub fn chunk_lines(&self) -> Vec<Value> {
-        lines_in(&self.dir.0, "chunks-")
+        chunk_lines_in(&self.dir.0)
     }
 
     /// What the running server works with.
@@ -233,6 +233,11 @@ impl Proxy {
 /// Records in a folder.
 pub fn records_in(dir: &Path) -> Vec<Value> {
     lines_in(dir, "records-")
+}
+
+/// Lines of the chunk files in a folder.
+pub fn chunk_lines_in(dir: &Path) -> Vec<Value> {
+    lines_in(dir, "chunks-")
 }
 
 /// Lines of all files whose names begin like this.

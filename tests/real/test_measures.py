@@ -26,15 +26,16 @@ SHORT = (2, 4, 6, 8)
 WORDS = ["fjord", "keel", "ballast", "harbour", "tide", "rigging", "lantern", "gale"]
 
 
-def streams(count, max_tokens=MAX_TOKENS, words=LONG, **more):
-    """Streamed chats of so many words in turn, none a beginning of another; every second one asks for usage."""
+def streams(count, max_tokens=MAX_TOKENS, words=LONG, times_each=1, **more):
+    """Streamed chats of so many words in turn, each sent so many times, none a beginning of another; every second
+    one asks for usage."""
     made = []
     for index in range(count):
-        # What a random model says depends on its prompt, so prompts must not differ by who asks for usage.
-        spoken = Random(index).choices(WORDS, k=words[index % len(words)])
-        text = f"{max_tokens}-{index}: " + " ".join(spoken)
+        prompt = index // times_each
+        spoken = Random(prompt).choices(WORDS, k=words[prompt % len(words)])
+        text = f"{max_tokens}-{prompt}: " + " ".join(spoken)
         request_id = str(uuid.uuid4())
-        body = chat(max_tokens, usage=index % 2 == 0, text=text, seed=index, temperature=1.0, **more)
+        body = chat(max_tokens, usage=index % 2 == 0, text=text, seed=prompt, temperature=1.0, **more)
         made.append(Answer(http_request("/v1/chat/completions", body, request_id), request_id))
     return made
 
@@ -127,12 +128,13 @@ def test_time_per_token_is_what_the_client_saw(letters_run, figures):
 
 
 def test_tokens_without_usage_are_estimated_within_5_percent(engines, start_proxy, figures):
-    """Any byte may come, so that only about every second token shows as a chunk: the ratio must be learnt."""
+    """Any byte may come, so that only about every second token shows as a chunk: the ratio must be learnt. Each prompt
+    is sent with and without usage, since how many tokens show depends on the prompt."""
     fresh = start_proxy("estimate", engines)
     learning = streams(40, MAX_TOKENS_UNSEEN, words=SHORT)[::2]
     run(fresh.server, learning, CONCURRENCY)
     fresh.records_of(answer.request_id for answer in learning)
-    answers = run(fresh.server, streams(REQUESTS, MAX_TOKENS_UNSEEN, words=SHORT), CONCURRENCY)
+    answers = run(fresh.server, streams(REQUESTS, MAX_TOKENS_UNSEEN, words=SHORT, times_each=2), CONCURRENCY)
     records = fresh.records_of(answer.request_id for answer in answers)
     assert all(record["output_tokens"] == MAX_TOKENS_UNSEEN for record in records[::2])
     without = records[1::2]

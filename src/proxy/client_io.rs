@@ -8,7 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -41,6 +41,12 @@ pub struct ClientSide {
     flush_ends: AtomicBool,
     /// the exchange that ends then, if the request makes a record
     parked: Mutex<Option<OpenExchange>>,
+    /// answers handed over whole, those of them that were written when hyper last flushed, and those that are out
+    ended_answers: AtomicU64,
+    written_answers: AtomicU64,
+    answers_out: AtomicU64,
+    /// waits for an answer to be out
+    waiting: Mutex<Option<Waker>>,
 }
 
 impl ClientSide {
@@ -82,6 +88,7 @@ impl ClientSide {
     /// The answer is handed over whole. Its exchange, if it has one, waits here until the bytes are out.
     pub fn end_at_flush(&self, exchange: Option<OpenExchange>) {
         *self.parked.lock() = exchange;
+        self.ended_answers.fetch_add(1, Relaxed);
         self.ending.store(true, Relaxed);
     }
 
@@ -96,6 +103,16 @@ impl ClientSide {
             let last = self.last_read_ns.load(Relaxed);
             self.first_read_ns.store(last, Relaxed);
         }
+    }
+
+    /// Answers that the socket has taken whole.
+    pub fn answers_out(&self) -> u64 {
+        self.answers_out.load(Relaxed)
+    }
+
+    /// Wakes a task once the socket has taken a further answer.
+    pub fn wake_when_answered(&self, task: &Waker) {
+        *self.waiting.lock() = Some(task.clone());
     }
 
     fn stamp_read(&self) {
@@ -130,6 +147,8 @@ impl ClientSide {
             .store(self.handed_frames.load(Relaxed), Relaxed);
         if self.ending.load(Relaxed) {
             self.ending.store(false, Relaxed);
+            self.written_answers
+                .store(self.ended_answers.load(Relaxed), Relaxed);
             self.flush_ends.store(true, Relaxed);
         }
     }
@@ -142,11 +161,16 @@ impl ClientSide {
             return;
         }
         self.flush_ends.store(false, Relaxed);
+        self.answers_out
+            .store(self.written_answers.load(Relaxed), Relaxed);
         // the next read is the next request's first byte
         self.first_read_ns.store(0, Relaxed);
         let parked = self.parked.lock().take();
         if let Some(mut exchange) = parked {
             exchange.client_has_all(some(self.last_write_ns.load(Relaxed)));
+        }
+        if let Some(task) = self.waiting.lock().take() {
+            task.wake();
         }
     }
 

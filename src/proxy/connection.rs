@@ -20,12 +20,15 @@ use tokio::sync::watch;
 use super::client_io::{ClientIo, ClientSide};
 use super::client_tls::ClientTls;
 use super::core::Core;
+use super::guard::Guard;
 use super::reply::Reply;
 use super::serve::serve;
 use crate::tls::inbound::Inbound;
 
 /// What an HTTP/2 client with prior knowledge sends first.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Between two looks at first bytes that may become that.
+const PEEK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Small, so that a slow client's backpressure reaches the instance (hyper's default hides 400 KiB a stream).
 const HTTP2_SEND_BUFFER_BYTES: usize = 16 * 1024;
 
@@ -77,7 +80,7 @@ async fn speak<I: Read + Write + Unpin + Send + 'static>(
     is_http2: bool,
     stopping: watch::Receiver<bool>,
 ) {
-    let config = core.shared.config.clone();
+    let (config, seen) = (core.shared.config.clone(), side.clone());
     let service = TowerToHyperService::new(tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());
         async move { Ok::<Response<Reply>, Infallible>(serve(core, side, request).await) }
@@ -101,6 +104,7 @@ async fn speak<I: Read + Write + Unpin + Send + 'static>(
             // events are small: one piece in one write is cheaper than three in a vector
             .writev(false)
             .max_buf_size(config.limits.head_bytes.max(8192));
+        let io = Guard::new(io, seen, config.limits.head_bytes);
         let connection = builder.serve_connection(io, service);
         drive(connection, stopping, |connection| {
             connection.graceful_shutdown()
@@ -144,6 +148,7 @@ async fn drive<C: Future>(
 /// Looks at the first bytes without taking them; `None` if the client left before it said anything.
 async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
     let mut first = [0_u8; HTTP2_PREFACE.len()];
+    let mut pause = Duration::from_millis(1);
     loop {
         let n = stream.peek(&mut first).await.ok().filter(|n| *n > 0)?;
         if first[..n] != HTTP2_PREFACE[..n] {
@@ -153,7 +158,9 @@ async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
             return Some(true);
         }
         // a peek does not wait for more than it has shown already
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(pause).await;
+        // who stops after a first `P` must not cost a look each millisecond
+        pause = (pause * 2).min(PEEK_PAUSE_MAX);
     }
 }
 

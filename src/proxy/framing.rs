@@ -1,4 +1,4 @@
-//! Where a response's body ends: taking the transfer coding off, read by read. Pure.
+//! Where a body ends: taking the transfer coding off, read by read. Pure.
 
 use bytes::BytesMut;
 
@@ -76,6 +76,15 @@ impl Framing {
 
     /// Appends the body's bytes of a read to `body`; gives the bytes used of it. Those past them belong to no body.
     pub fn decode(&mut self, read: &[u8], body: &mut BytesMut) -> usize {
+        self.take(read, |data| body.extend_from_slice(data))
+    }
+
+    /// Goes over a read without keeping the body's bytes; gives the bytes used of it.
+    pub fn skip(&mut self, read: &[u8]) -> usize {
+        self.take(read, |_| ())
+    }
+
+    fn take(&mut self, read: &[u8], mut data: impl FnMut(&[u8])) -> usize {
         let used = match self {
             Framing::Length(left) => {
                 let used = usize::try_from(*left).map_or(read.len(), |left| left.min(read.len()));
@@ -84,15 +93,20 @@ impl Framing {
             }
             Framing::ToEof => read.len(),
             Framing::Chunked(chunk, overhead) => {
-                return decode_chunks(chunk, overhead, read, body);
+                return take_chunks(chunk, overhead, read, data);
             }
         };
-        body.extend_from_slice(&read[..used]);
+        data(&read[..used]);
         used
     }
 }
 
-fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8], body: &mut BytesMut) -> usize {
+fn take_chunks(
+    chunk: &mut Chunk,
+    overhead: &mut u32,
+    read: &[u8],
+    mut data: impl FnMut(&[u8]),
+) -> usize {
     let mut used = 0;
     while used < read.len() && !matches!(chunk, Chunk::Done | Chunk::Broken) {
         let rest = &read[used..];
@@ -102,10 +116,10 @@ fn decode_chunks(chunk: &mut Chunk, overhead: &mut u32, read: &[u8], body: &mut 
             if *left == 0 {
                 *chunk = Chunk::DataCr;
             }
-            body.extend_from_slice(&rest[..length]);
+            data(&rest[..length]);
             used += length;
-        } else if let Some((data, length)) = usual(*chunk, rest) {
-            *chunk = data;
+        } else if let Some((after, length)) = usual(*chunk, rest) {
+            *chunk = after;
             used += length;
         } else {
             *chunk = next(*chunk, rest[0], overhead);

@@ -1,7 +1,8 @@
 //! Header rules between the two sides: hop-by-hop headers end here, all else goes on.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+    HeaderMap, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use super::credentials::Credentials;
@@ -10,18 +11,26 @@ use super::credentials::Credentials;
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const STAYS: [HeaderName; 6] = [
+    HOST,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    AUTHORIZATION,
+    HeaderName::from_static("x-request-id"),
+];
 
 /// Removes Connection, every header it names (in all its lines), and the fixed hop-by-hop set.
 ///
-/// `Host` and `Content-Length` stay even if a peer names them in Connection: removing them on its
-/// word would change what the message says.
+/// What says how a message is to be read, and whose it is, stays even if a peer names it in Connection: removing it
+/// on its word would change what the message says.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
-        .filter(|name| *name != HOST && *name != CONTENT_LENGTH)
+        .filter(|name| !STAYS.contains(name))
         .collect();
     for name in named {
         headers.remove(name);
@@ -31,6 +40,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
         KEEP_ALIVE,
         PROXY_CONNECTION,
         TE,
+        // trailers are not sent on
+        TRAILER,
         TRANSFER_ENCODING,
         UPGRADE,
     ] {

@@ -35,6 +35,26 @@ pub enum Refusal {
     KeyBusy { key: String, most: usize },
     #[error("Upgrade is not supported; use plain HTTP requests")]
     Upgrade,
+    #[error("The request is not well-formed HTTP: {0}.")]
+    Malformed(&'static str),
+    #[error(
+        "The request's head is larger than the limit of {limit_bytes} bytes (limits.head_bytes) or 100 fields."
+    )]
+    HeadTooLarge { limit_bytes: usize },
+    #[error(
+        "The request's target is too long; the whole head may have {limit_bytes} bytes (limits.head_bytes)."
+    )]
+    TargetTooLong { limit_bytes: usize },
+    #[error("This version of HTTP is not spoken here; use HTTP/1.1.")]
+    HttpVersion,
+    #[error(
+        "The transfer coding is not supported; send `transfer-encoding: chunked` or a content-length."
+    )]
+    TransferCoding,
+    #[error("CONNECT is not supported; this is no tunnel.")]
+    Tunnel,
+    #[error("The expectation cannot be met; only `expect: 100-continue` is known.")]
+    Expectation,
     #[error("The model `{0}` does not exist.")]
     UnknownModel(String),
     #[error("The request names no model; say which one in the field `model`.")]
@@ -83,8 +103,17 @@ impl Refusal {
             | Refusal::UnknownModel(_)
             | Refusal::UnknownResponse(_) => StatusCode::NOT_FOUND,
             Refusal::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Upgrade => StatusCode::NOT_IMPLEMENTED,
-            Refusal::NoModel | Refusal::BadBody(_) | Refusal::ClientLeft => StatusCode::BAD_REQUEST,
+            Refusal::Upgrade | Refusal::TransferCoding | Refusal::Tunnel => {
+                StatusCode::NOT_IMPLEMENTED
+            }
+            Refusal::HttpVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Refusal::HeadTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Refusal::TargetTooLong { .. } => StatusCode::URI_TOO_LONG,
+            Refusal::Expectation => StatusCode::EXPECTATION_FAILED,
+            Refusal::Malformed(_)
+            | Refusal::NoModel
+            | Refusal::BadBody(_)
+            | Refusal::ClientLeft => StatusCode::BAD_REQUEST,
             Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::KeyMissing | Refusal::KeyUnknown => StatusCode::UNAUTHORIZED,
             Refusal::Shed { .. } | Refusal::KeyRate { .. } | Refusal::KeyBusy { .. } => {
@@ -110,6 +139,13 @@ impl Refusal {
             Refusal::KeyRate { .. } => "rate_limit_exceeded",
             Refusal::KeyBusy { .. } => "concurrency_limit_exceeded",
             Refusal::Upgrade => "upgrade_not_supported",
+            Refusal::Malformed(_) => "request_malformed",
+            Refusal::HeadTooLarge { .. } => "head_too_large",
+            Refusal::TargetTooLong { .. } => "target_too_long",
+            Refusal::HttpVersion => "http_version_not_supported",
+            Refusal::TransferCoding => "transfer_coding_not_supported",
+            Refusal::Tunnel => "connect_not_supported",
+            Refusal::Expectation => "expectation_failed",
             Refusal::UnknownModel(_) => "model_not_found",
             Refusal::NoModel => "model_missing",
             Refusal::UnknownResponse(_) => "response_not_found",
@@ -190,6 +226,25 @@ impl Refusal {
         serde_json::json!({"error": {
             "message": message, "type": self.kind(), "param": param, "code": code,
         }})
+    }
+
+    /// The answer as HTTP/1.1 bytes that end the connection, for where no server is there to write it.
+    pub fn last_words(&self) -> Bytes {
+        let response = self.response(Api::Chat);
+        let mut bytes = format!(
+            "HTTP/1.1 {}\r\nconnection: close\r\ncontent-length: {}\r\n",
+            response.status(),
+            response.body().len()
+        )
+        .into_bytes();
+        for (name, value) in response.headers() {
+            for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+                bytes.extend_from_slice(piece);
+            }
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(response.body());
+        bytes.into()
     }
 
     /// The answer.

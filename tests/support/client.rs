@@ -289,6 +289,10 @@ impl Client {
     /// Reads a whole answer.
     pub async fn answer(&mut self) -> Answer {
         let head = self.head().await;
+        self.answer_after(head).await
+    }
+
+    async fn answer_after(&mut self, head: Head) -> Answer {
         let head_at = Instant::now();
         let mut body = self.body(&head);
         let mut pieces = Vec::new();
@@ -303,6 +307,12 @@ impl Client {
             end,
             end_at: Instant::now(),
         }
+    }
+
+    /// Reads a whole answer; `None` if the connection ends before its head.
+    pub async fn answer_if_any(&mut self) -> Option<Answer> {
+        let head = self.try_head().await?;
+        Some(self.answer_after(head).await)
     }
 
     /// True if the other side ends the connection within `limit`.

@@ -4,10 +4,11 @@
 //! is out, every body frame handed over until then has been taken by the socket. That is how the time "the bytes of
 //! this chunk were taken by the client's socket" is known without counting offsets.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -35,12 +36,8 @@ pub struct ClientSide {
     written_frames: AtomicU64,
     /// of those, what is out
     flushed_frames: AtomicU64,
-    /// the answer was handed over whole: the next flush ends this request
-    ending: AtomicBool,
-    /// hyper flushed since then
-    flush_ends: AtomicBool,
-    /// the exchange that ends then, if the request makes a record
-    parked: Mutex<Option<OpenExchange>>,
+    /// answers handed over whole that are not out yet, oldest first: their exchanges, if they make a record
+    parked: Mutex<VecDeque<Option<OpenExchange>>>,
     /// answers handed over whole, those of them that were written when hyper last flushed, and those that are out
     ended_answers: AtomicU64,
     written_answers: AtomicU64,
@@ -87,9 +84,8 @@ impl ClientSide {
 
     /// The answer is handed over whole. Its exchange, if it has one, waits here until the bytes are out.
     pub fn end_at_flush(&self, exchange: Option<OpenExchange>) {
-        *self.parked.lock() = exchange;
+        self.parked.lock().push_back(exchange);
         self.ended_answers.fetch_add(1, Relaxed);
-        self.ending.store(true, Relaxed);
     }
 
     /// What was read so far was no request.
@@ -145,38 +141,35 @@ impl ClientSide {
     pub fn flush_begun(&self) {
         self.written_frames
             .store(self.handed_frames.load(Relaxed), Relaxed);
-        if self.ending.load(Relaxed) {
-            self.ending.store(false, Relaxed);
-            self.written_answers
-                .store(self.ended_answers.load(Relaxed), Relaxed);
-            self.flush_ends.store(true, Relaxed);
-        }
+        self.written_answers
+            .store(self.ended_answers.load(Relaxed), Relaxed);
     }
 
     /// All that hyper had written when it last flushed is out.
     pub fn flushed(&self) {
         self.flushed_frames
             .store(self.written_frames.load(Relaxed), Relaxed);
-        if !self.flush_ends.load(Relaxed) {
+        let written = self.written_answers.load(Relaxed);
+        if self.answers_out.load(Relaxed) == written {
             return;
         }
-        self.flush_ends.store(false, Relaxed);
-        self.answers_out
-            .store(self.written_answers.load(Relaxed), Relaxed);
+        while self.answers_out.load(Relaxed) < written {
+            self.answers_out.fetch_add(1, Relaxed);
+            let parked = self.parked.lock().pop_front().flatten();
+            if let Some(mut exchange) = parked {
+                exchange.client_has_all(some(self.last_write_ns.load(Relaxed)));
+            }
+        }
         // the next read is the next request's first byte
         self.first_read_ns.store(0, Relaxed);
-        let parked = self.parked.lock().take();
-        if let Some(mut exchange) = parked {
-            exchange.client_has_all(some(self.last_write_ns.load(Relaxed)));
-        }
         if let Some(task) = self.waiting.lock().take() {
             task.wake();
         }
     }
 
-    /// The connection is gone: an exchange that waits for its last flush ends without it.
+    /// The connection is gone: exchanges that wait for their last flush end without it.
     fn gone(&self) {
-        let parked = self.parked.lock().take();
+        let parked = std::mem::take(&mut *self.parked.lock());
         drop(parked);
     }
 }

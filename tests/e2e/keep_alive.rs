@@ -139,10 +139,20 @@ async fn client_connections_are_kept_and_pipelined_requests_are_answered_in_orde
     let mut client = Client::connect(proxy.addr).await;
     let mut bytes = Vec::new();
     for n in 0..5 {
-        bytes.extend(Ask::chat().header("x-n", &n.to_string()).bytes());
+        let ask = Ask::chat().id(&format!("p{n}"));
+        bytes.extend(ask.header("x-n", &n.to_string()).bytes());
     }
     client.send(&bytes).await;
     for n in 0..5 {
         assert_eq!(client.answer().await.json()["n"], n);
+    }
+    let records = proxy.stop();
+    assert_eq!(records.len(), 5);
+    for record in records {
+        assert_eq!(record["outcome"], "ok", "{record}");
+        assert!(
+            record["e2e_ms"].is_f64(),
+            "its last byte has a stamp: {record}"
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use evenkeel_policies::load::InstanceState;
 use serde_json::{Map, Value, json};
 
+use crate::fleet::health::Cause;
 use crate::fleet::snapshot::{InstanceSnapshot, PoolSnapshot};
 use crate::measure::clock::now_ns;
 use crate::measure::histograms::{Cut, SeriesKey, SeriesQuantiles, Totals};
@@ -177,6 +178,8 @@ fn pool_json(pool: &PoolSnapshot, instances: Vec<Value>, figures: &Figures) -> V
         "name": &*pool.name,
         "policy": &*pool.policy,
         "queued_requests": pool.queued,
+        "retries_open": pool.retries.open,
+        "retries_refused": pool.retries.refused,
         "fallbacks": pool.fallbacks,
         "load_skew": pool.load_skew.map(|skew| skew.measured),
         "load_skew_by_chance": pool.load_skew.map(|skew| skew.by_chance),
@@ -199,6 +202,7 @@ fn instance_json(
         "name": &*instance.name,
         "url": instance.url,
         "health": health(instance.state),
+        "ejections": ejections(instance),
         "weight": instance.weight,
         "labels": instance.labels,
         "outstanding_requests": instance.outstanding_requests,
@@ -211,6 +215,16 @@ fn instance_json(
         "tokens": figures.tokens(&key),
         "quantiles": figures.quantiles(&key),
     })
+}
+
+/// How often the instance was taken out, by cause.
+fn ejections(instance: &InstanceSnapshot) -> Value {
+    let counts = Cause::ALL.iter().zip(instance.ejections);
+    Value::Object(
+        counts
+            .map(|(cause, count)| (cause.name().to_owned(), json!(count)))
+            .collect(),
+    )
 }
 
 /// The word for an instance's state.

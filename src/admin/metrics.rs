@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use evenkeel_policies::load::InstanceState;
 
+use crate::fleet::health::Cause;
 use crate::fleet::snapshot::{FleetSnapshot, InstanceSnapshot, PoolSnapshot};
 use crate::measure::clock::{Ns, now_ns};
 use crate::measure::histograms::Registry;
@@ -103,7 +104,23 @@ const SPEED: Described = Described::gauge(
 
 type OfPool = fn(&PoolSnapshot) -> f64;
 
-const POOLS: [(Described, OfPool); 4] = [
+const POOLS: [(Described, OfPool); 6] = [
+    (
+        Described::gauge(
+            "evenkeel_retries_open",
+            "",
+            "Further tries of requests that no instance has begun to answer yet.",
+        ),
+        |pool| f64::from(pool.retries.open),
+    ),
+    (
+        Described::counter(
+            "evenkeel_retries_refused_total",
+            "",
+            "Further tries not made because the retry budget had no place.",
+        ),
+        |pool| pool.retries.refused as f64,
+    ),
     (
         Described::gauge(
             "evenkeel_queued_requests",
@@ -136,6 +153,24 @@ const POOLS: [(Described, OfPool); 4] = [
         ),
         |pool| pool.counters.stale_finishes as f64,
     ),
+];
+
+const STATE: Described = Described::gauge(
+    "evenkeel_instance_state",
+    "",
+    "1 for the state the instance is in, 0 for the others: up, probing, draining, down, leaving.",
+);
+const EJECTIONS: Described = Described::counter(
+    "evenkeel_instance_ejections_total",
+    "",
+    "Times the instance was taken out, by cause: failures_in_a_row, failure_share, checks.",
+);
+const STATES: [InstanceState; 5] = [
+    InstanceState::Up,
+    InstanceState::Probing,
+    InstanceState::Draining,
+    InstanceState::Down,
+    InstanceState::Leaving,
 ];
 
 const SHEDS: Described = Described::counter(
@@ -188,6 +223,7 @@ pub fn encode(
     let known: Vec<InstanceName> = known.collect();
     let mut families = prometheus::registry_families(registry, known, now_ns);
     families.extend(instance_families(fleet));
+    families.extend(health_families(fleet));
     families.push(speeds(registry));
     families.extend(pool_families(fleet));
     families.extend(process_families(registry, process));
@@ -206,6 +242,21 @@ fn instance_families(fleet: &FleetSnapshot) -> Vec<Family> {
         family
     };
     INSTANCES.iter().map(one).collect()
+}
+
+fn health_families(fleet: &FleetSnapshot) -> [Family; 2] {
+    let (mut states, mut ejections) = (Family::new(STATE), Family::new(EJECTIONS));
+    for (pool, instance) in fleet.instances() {
+        let (pool, name) = (("pool", &*pool.name), ("instance", &*instance.name));
+        for state in STATES {
+            let is_in = f64::from(u8::from(instance.state == state));
+            states.push(&[pool, name, ("state", super::fleet::health(state))], is_in);
+        }
+        for (cause, count) in Cause::ALL.iter().zip(instance.ejections) {
+            ejections.push(&[pool, name, ("cause", cause.name())], count as f64);
+        }
+    }
+    [states, ejections]
 }
 
 fn speeds(registry: &Registry) -> Family {
@@ -265,6 +316,8 @@ fn process_families(registry: &Registry, process: &Process) -> Vec<Family> {
 pub fn described() -> Vec<Described> {
     let single = [
         SPEED,
+        STATE,
+        EJECTIONS,
         SHEDS,
         SKEW,
         SKEW_BY_CHANCE,

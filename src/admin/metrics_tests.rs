@@ -20,6 +20,7 @@ fn fleet(instances: &[&str]) -> FleetSnapshot {
         weight: 1.0,
         labels: Default::default(),
         state: InstanceState::Up,
+        ejections: [1, 0, 2],
         outstanding_requests: 2,
         outstanding_tokens: 300,
         mean_outstanding_tokens: Some(100.0),
@@ -31,6 +32,7 @@ fn fleet(instances: &[&str]) -> FleetSnapshot {
             policy: "round_robin".into(),
             instances: instances.iter().map(instance).collect(),
             queued: 0,
+            retries: Default::default(),
             fallbacks: 1,
             counters: Counters {
                 shed_queue_full: 3,
@@ -181,6 +183,12 @@ fn counters_are_there_from_the_start_and_the_unknown_is_absent() {
     );
     assert_eq!(sample(&text, "evenkeel_access_log_dropped_total"), None);
     assert_eq!(sample(&text, "evenkeel_records_dropped_total"), Some(1.0));
+    let ejected = format!("evenkeel_instance_ejections_total{idle},cause=\"checks\"}}");
+    assert_eq!(sample(&text, &ejected), Some(2.0));
+    for (state, value) in [("up", 1.0), ("down", 0.0)] {
+        let state = format!("evenkeel_instance_state{idle},state=\"{state}\"}}");
+        assert_eq!(sample(&text, &state), Some(value));
+    }
     let full = "evenkeel_sheds_total{pool=\"chat\",reason=\"queue_full\"}";
     assert_eq!(sample(&text, full), Some(3.0));
     let slow = text.lines().find(|line| {

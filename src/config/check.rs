@@ -271,6 +271,9 @@ impl Checker<'_> {
             first_event: self.seconds(section, "first_event_s", timeouts.first_event_s),
             silence: self.seconds(section, "silence_s", timeouts.silence_s),
             client_header: self.seconds(section, "client_header_s", timeouts.client_header_s),
+            client_body: self.seconds(section, "client_body_s", timeouts.client_body_s),
+            client_write: self.seconds(section, "client_write_s", timeouts.client_write_s),
+            client_idle: self.seconds(section, "client_idle_s", timeouts.client_idle_s),
             upstream_idle: self.seconds(section, "upstream_idle_s", timeouts.upstream_idle_s),
             drain: self.seconds(section, "drain_s", timeouts.drain_s),
         }

@@ -189,8 +189,14 @@ pub struct Timeouts {
     pub first_event: Duration,
     /// between two reads of a response's body
     pub silence: Duration,
-    /// for a client to send a request's head
+    /// for a client to send a request's head, from its first byte on
     pub client_header: Duration,
+    /// for a client to send the next 16 KiB of a request's body, or the rest of it
+    pub client_body: Duration,
+    /// for a client to take anything of an answer that waits for it
+    pub client_write: Duration,
+    /// between two requests on a client's connection
+    pub client_idle: Duration,
     /// after which an idle connection to an instance is closed; engines close at 5 s
     pub upstream_idle: Duration,
     /// for open requests to end after a signal to stop

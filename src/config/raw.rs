@@ -236,8 +236,14 @@ pub struct Timeouts {
     pub first_event_s: f64,
     /// between two reads of a response's body
     pub silence_s: f64,
-    /// for a client to send a request's head
+    /// for a client to send a request's head, from its first byte on
     pub client_header_s: f64,
+    /// for a client to send the next 16 KiB of a request's body, or the rest of it
+    pub client_body_s: f64,
+    /// for a client to take anything of an answer that waits for it
+    pub client_write_s: f64,
+    /// between two requests on a client's connection
+    pub client_idle_s: f64,
     /// after which an idle connection to an instance is closed; engines close at 5 s
     pub upstream_idle_s: f64,
     /// for open requests to end after a signal to stop
@@ -252,6 +258,9 @@ impl Default for Timeouts {
             first_event_s: 600.0,
             silence_s: 600.0,
             client_header_s: 30.0,
+            client_body_s: 30.0,
+            client_write_s: 120.0,
+            client_idle_s: 75.0,
             upstream_idle_s: 4.0,
             drain_s: 120.0,
         }

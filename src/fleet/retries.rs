@@ -10,6 +10,15 @@ pub struct RetryBudget {
     refused: AtomicU64,
 }
 
+/// Retries of a pool: now, and since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetryCounts {
+    /// under way
+    pub open: u32,
+    /// not made, because the budget had no place
+    pub refused: u64,
+}
+
 /// A retry under way; dropping it gives its place in the budget back.
 #[derive(Debug)]
 pub struct Retry(Arc<RetryBudget>);
@@ -26,9 +35,12 @@ impl RetryBudget {
         Some(Retry(self.clone()))
     }
 
-    /// Retries the budget had no place for, since the start.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
+    /// What there was of them.
+    pub fn counts(&self) -> RetryCounts {
+        RetryCounts {
+            open: self.open.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+        }
     }
 }
 
@@ -54,6 +66,7 @@ mod tests {
         assert!(take(20).is_none());
         drop(fourth);
         assert!(take(20).is_some());
-        assert_eq!(budget.refused(), 2);
+        let counts = budget.counts();
+        assert_eq!((counts.open, counts.refused), (3, 2));
     }
 }

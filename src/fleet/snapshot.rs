@@ -7,7 +7,9 @@ use evenkeel_policies::load::InstanceState;
 use evenkeel_policies::scheduler::Counters;
 
 use super::Fleet;
+use super::health::Cause;
 use super::pool::Pool;
+use super::retries::RetryCounts;
 use crate::measure::clock::now_ns;
 use crate::measure::skew::{self, LoadSkew, Spread};
 
@@ -24,6 +26,8 @@ pub struct InstanceSnapshot {
     pub labels: BTreeMap<String, String>,
     /// whether it takes requests
     pub state: InstanceState,
+    /// how often it was taken out, by cause
+    pub ejections: [u64; Cause::ALL.len()],
     /// requests it has open through us
     pub outstanding_requests: u32,
     /// prompt tokens to prefill plus predicted output tokens left
@@ -45,6 +49,8 @@ pub struct PoolSnapshot {
     pub instances: Vec<InstanceSnapshot>,
     /// requests waiting in its queue
     pub queued: usize,
+    /// further tries under way, and refused for want of budget
+    pub retries: RetryCounts,
     /// decisions a policy could not make by its own rule
     pub fallbacks: u64,
     /// what the scheduler counted
@@ -105,6 +111,7 @@ impl Pool {
                 weight: instance.weight,
                 labels: instance.labels.clone(),
                 state,
+                ejections: inner.health.ejections(id),
                 outstanding_requests: load.requests,
                 outstanding_tokens: load.outstanding_tokens(),
                 mean_outstanding_tokens: tokens.mean_tokens(now),
@@ -118,6 +125,7 @@ impl Pool {
             load_skew: load_skew(&instances, &inner.token_seconds),
             instances,
             queued: scheduler.queue_len(),
+            retries: self.retries.counts(),
             fallbacks: scheduler.fallbacks(),
             counters: *scheduler.counters(),
         }

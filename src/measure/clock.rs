@@ -4,7 +4,12 @@
 //! against a packet capture. A read takes about 34 ns.
 
 use std::sync::OnceLock;
+#[cfg(not(test))]
 use std::time::Instant;
+
+/// In tests, a clock that tokio may hold still and move on.
+#[cfg(test)]
+use tokio::time::Instant;
 
 /// Nanoseconds on the process's monotonic clock. 0 is never a valid stamp.
 pub type Ns = u64;

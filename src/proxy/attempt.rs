@@ -125,24 +125,13 @@ async fn on_instance(
                 config.measure.arrival,
             )
             .await
-            .map_err(|error| Refusal::Connect {
-                instance: instance.name.to_string(),
-                error: error.to_string(),
-            })?,
+            .map_err(|error| not_connected(instance, &error))?,
         };
         open.record.stamps.connected_ns = Some(now_ns());
         let (progress, reused) = (received.progress(), connection.reused);
         let credentials = &core.shared.credentials[route.pool_index];
         let request = upstream_request(instance, credentials, parts, received)?;
-        let sending = tokio::time::timeout(config.timeouts.headers, connection.send(request));
-        let Ok(result) = sending.await else {
-            let limit = config.timeouts.headers;
-            return Err(Refusal::HeadTimeout {
-                instance: instance.name.to_string(),
-                limit,
-            });
-        };
-        match result {
+        match connection.send(request, config.timeouts.headers).await {
             Ok((head, body)) => {
                 open.record.retry_after = busy_for(&head);
                 let stamps = &mut open.record.stamps;
@@ -186,6 +175,19 @@ fn may_send_again(core: &Core, error: &AttemptError, reused: bool, received: &Re
         }
 }
 
+fn not_connected(instance: &Instance, error: &AttemptError) -> Refusal {
+    match error {
+        AttemptError::NoSocket(error) => {
+            tracing::warn!(%error, "no socket for a connection to an instance");
+            Refusal::NoSocket
+        }
+        _ => Refusal::Connect {
+            instance: instance.name.to_string(),
+            error: error.to_string(),
+        },
+    }
+}
+
 fn no_answer(
     instance: &Instance,
     progress: Option<&BodyProgress>,
@@ -195,8 +197,17 @@ fn no_answer(
     if progress.is_some_and(BodyProgress::too_large) {
         return Refusal::BodyTooLarge { limit_bytes };
     }
+    if progress.is_some_and(BodyProgress::too_slow) {
+        return Refusal::BodyTooSlow;
+    }
     if progress.is_some_and(BodyProgress::client_left) {
         return Refusal::ClientLeft;
+    }
+    if let AttemptError::HeadTimeout(limit) = error {
+        return Refusal::HeadTimeout {
+            instance: instance.name.to_string(),
+            limit: *limit,
+        };
     }
     Refusal::NoAnswer {
         instance: instance.name.to_string(),

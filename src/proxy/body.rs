@@ -5,11 +5,13 @@ use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+
+use super::client_pace::BodyPace;
 
 /// What a streamed body may do before it breaks a limit.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,9 @@ pub enum BodyError {
     /// over limits.body_bytes
     #[error("request body is over {0} bytes (limits.body_bytes)")]
     TooLarge(u64),
+    /// under timeouts.client_body_s
+    #[error("request body comes too slowly")]
+    TooSlow,
     /// the client's side broke
     #[error("request body broke off: {0}")]
     Client(#[from] hyper::Error),
@@ -26,25 +31,20 @@ pub enum BodyError {
 #[derive(Debug, Default)]
 pub struct BodyProgress {
     bytes: AtomicU64,
-    ended: AtomicBool,
     too_large: AtomicBool,
+    too_slow: AtomicBool,
     client_left: AtomicBool,
 }
 
 impl BodyProgress {
-    /// Bytes taken from the client.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
-    }
-
-    /// The whole body was taken.
-    pub fn ended(&self) -> bool {
-        self.ended.load(Relaxed)
-    }
-
     /// The client left before it had sent all.
     pub fn client_left(&self) -> bool {
         self.client_left.load(Relaxed)
+    }
+
+    /// It came too slowly.
+    pub fn too_slow(&self) -> bool {
+        self.too_slow.load(Relaxed)
     }
 
     /// It went over the limit.
@@ -72,13 +72,15 @@ pub struct Streamed {
     limit_bytes: u64,
     known_bytes: Option<u64>,
     progress: Arc<BodyProgress>,
+    pace: BodyPace,
 }
 
 impl Streamed {
-    /// `held` was read already; `known_bytes` is the declared length.
+    /// `held` was read already, at the pace that goes on; `known_bytes` is the declared length.
     pub fn new(
         held: Vec<Bytes>,
         rest: Incoming,
+        pace: BodyPace,
         limit_bytes: u64,
         known_bytes: Option<u64>,
     ) -> Self {
@@ -92,6 +94,7 @@ impl Streamed {
             limit_bytes,
             known_bytes,
             progress,
+            pace,
         }
     }
 
@@ -149,15 +152,20 @@ impl Streamed {
         if let Some(part) = self.held.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
-        let frame = std::task::ready!(Pin::new(&mut self.rest).poll_frame(cx));
+        let Poll::Ready(frame) = Pin::new(&mut self.rest).poll_frame(cx) else {
+            ready!(self.pace.poll_too_slow(cx));
+            self.progress.too_slow.store(true, Relaxed);
+            return Poll::Ready(Some(Err(BodyError::TooSlow)));
+        };
         let Some(frame) = frame else {
-            self.progress.ended.store(true, Relaxed);
             return Poll::Ready(None);
         };
         let frame = frame.inspect_err(|error| {
             self.progress.client_left.store(client_left(error), Relaxed);
         })?;
-        let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        self.pace.came(length);
+        let bytes = length as u64;
         let total = self.progress.bytes.fetch_add(bytes, Relaxed) + bytes;
         if total > self.limit_bytes {
             self.progress.too_large.store(true, Relaxed);

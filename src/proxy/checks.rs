@@ -99,6 +99,6 @@ async fn ask(
     shared.credentials[pool_index].apply(request.headers_mut());
     let close = HeaderValue::from_static("close");
     request.headers_mut().insert(header::CONNECTION, close);
-    let (head, _) = connection.send(request).await?;
+    let (head, _) = connection.send(request, config.timeouts.headers).await?;
     Ok(head.status.as_u16())
 }

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -17,7 +18,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::Instant;
 
+use super::client_pace::Timer;
 use super::client_socket::ClientSocket;
 use super::finish::OpenExchange;
 use super::turn;
@@ -31,6 +34,8 @@ pub struct ClientSide {
     last_write_ns: AtomicU64,
     blocked_since_ns: AtomicU64,
     blocked_ns: AtomicU64,
+    /// it took nothing for too long
+    gave_up: AtomicBool,
     handed_frames: AtomicU64,
     /// of those, what was written when hyper last flushed
     written_frames: AtomicU64,
@@ -77,9 +82,19 @@ impl ClientSide {
         self.blocked_since_ns.load(Relaxed) != 0
     }
 
+    /// The connection was cut because the client took nothing for too long.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up.load(Relaxed)
+    }
+
     /// Time writes have waited for the client on this connection, in nanoseconds.
     pub fn blocked_ns(&self) -> u64 {
-        self.blocked_ns.load(Relaxed)
+        let since = self.blocked_since_ns.load(Relaxed);
+        let now_blocked = match since {
+            0 => 0,
+            since => now_ns().saturating_sub(since),
+        };
+        self.blocked_ns.load(Relaxed) + now_blocked
     }
 
     /// The answer is handed over whole. Its exchange, if it has one, waits here until the bytes are out.
@@ -183,17 +198,39 @@ pub struct ClientIo {
     reading: TokioIo<OwnedReadHalf>,
     writing: Arc<ClientSocket>,
     side: Arc<ClientSide>,
+    /// the longest that it may take nothing
+    write_limit: Duration,
+    timer: Timer,
 }
 
 impl ClientIo {
-    /// Wraps `stream`; what it sees goes to `side`.
-    pub fn new(stream: TcpStream, side: Arc<ClientSide>) -> Self {
+    /// Wraps `stream`; what it sees goes to `side`. A client that takes nothing for `write_limit` is cut.
+    pub fn new(stream: TcpStream, side: Arc<ClientSide>, write_limit: Duration) -> Self {
         let (reading, writing) = stream.into_split();
         Self {
             reading: TokioIo::new(reading),
             writing: Arc::new(ClientSocket::new(writing, side.clone())),
             side,
+            write_limit,
+            timer: Timer::default(),
         }
+    }
+
+    /// A write that waits fails once the client has taken nothing for too long.
+    fn bounded<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let blocked_since_ns = self.side.blocked_since_ns.load(Relaxed);
+        if written.is_ready() || blocked_since_ns == 0 {
+            return written;
+        }
+        let blocked = Duration::from_nanos(now_ns().saturating_sub(blocked_since_ns));
+        let left = self.write_limit.saturating_sub(blocked);
+        ready!(self.timer.poll(cx, Instant::now() + left));
+        self.side.gave_up.store(true, Relaxed);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -213,19 +250,22 @@ impl Read for ClientIo {
 
 impl Write for ClientIo {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.writing.poll_write(cx, buf)
+        let written = self.writing.poll_write(cx, buf);
+        self.bounded(cx, written)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writing.poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.writing.poll_flush(cx);
+        self.bounded(cx, flushed)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writing.poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = self.writing.poll_shutdown(cx);
+        self.bounded(cx, shut)
     }
 }
 
@@ -245,19 +285,22 @@ impl AsyncRead for ClientIo {
 
 impl AsyncWrite for ClientIo {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.writing.poll_write(cx, buf)
+        let written = self.writing.poll_write(cx, buf);
+        self.bounded(cx, written)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writing.poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.writing.poll_flush(cx);
+        self.bounded(cx, flushed)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.writing.poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = self.writing.poll_shutdown(cx);
+        self.bounded(cx, shut)
     }
 }
 

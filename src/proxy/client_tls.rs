@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::client_io::{ClientIo, ClientSide};
@@ -23,13 +22,13 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Shakes hands; tells whether the client speaks HTTP/2. What the socket sees goes to `side`.
+    /// Shakes hands; tells whether the client speaks HTTP/2. What `socket` sees goes to `side`.
     pub async fn accept(
         tls: &Inbound,
-        socket: TcpStream,
+        socket: ClientIo,
         side: Arc<ClientSide>,
     ) -> io::Result<(ClientTls, bool)> {
-        let (stream, is_http2) = tls.accept(ClientIo::new(socket, side.clone())).await?;
+        let (stream, is_http2) = tls.accept(socket).await?;
         side.no_request_yet();
         let stream = TokioIo::new(stream);
         Ok((ClientTls { stream, side }, is_http2))

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -20,9 +20,10 @@ use tokio::sync::watch;
 use super::client_io::{ClientIo, ClientSide};
 use super::client_tls::ClientTls;
 use super::core::Core;
-use super::guard::Guard;
+use super::guard::{self, Guard};
 use super::reply::Reply;
 use super::serve::serve;
+use super::stream_tasks::{self, StreamTasks};
 use crate::tls::inbound::Inbound;
 
 /// What an HTTP/2 client with prior knowledge sends first.
@@ -31,6 +32,11 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PEEK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Small, so that a slow client's backpressure reaches the instance (hyper's default hides 400 KiB a stream).
 const HTTP2_SEND_BUFFER_BYTES: usize = 16 * 1024;
+/// A client that is gone without a word is noticed by its silence to these.
+const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
+const HTTP2_PING_LIMIT: Duration = Duration::from_secs(20);
+/// How long an idle client may take to say goodbye.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends, or drains it once `stopping` turns true.
 pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiver<bool>) {
@@ -52,7 +58,11 @@ async fn serve_plain(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiv
         _ => return,
     };
     let side = Arc::new(ClientSide::default());
-    let io = ClientIo::new(stream, side.clone());
+    let io = ClientIo::new(
+        stream,
+        side.clone(),
+        core.shared.config.timeouts.client_write,
+    );
     speak(core, io, side, is_http2, stopping).await;
 }
 
@@ -62,10 +72,11 @@ async fn serve_tls(
     stream: TcpStream,
     stopping: watch::Receiver<bool>,
 ) {
-    let limit = core.shared.config.timeouts.client_header;
+    let limits = &core.shared.config.timeouts;
     let side = Arc::new(ClientSide::default());
-    let shaking = ClientTls::accept(tls, stream, side.clone());
-    match tokio::time::timeout(limit, shaking).await {
+    let io = ClientIo::new(stream, side.clone(), limits.client_write);
+    let shaking = ClientTls::accept(tls, io, side.clone());
+    match tokio::time::timeout(limits.client_header, shaking).await {
         Ok(Ok((io, is_http2))) => speak(core, io, side, is_http2, stopping).await,
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake with a client failed"),
         Err(_) => tracing::debug!("TLS handshake with a client took too long"),
@@ -73,7 +84,7 @@ async fn serve_tls(
 }
 
 /// Hands the connection to hyper.
-async fn speak<I: Read + Write + Unpin + Send + 'static>(
+pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
     core: Arc<Core>,
     io: I,
     side: Arc<ClientSide>,
@@ -83,15 +94,24 @@ async fn speak<I: Read + Write + Unpin + Send + 'static>(
     let (config, seen) = (core.shared.config.clone(), side.clone());
     let service = TowerToHyperService::new(tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());
-        async move { Ok::<Response<Reply>, Infallible>(serve(core, side, request).await) }
+        async move {
+            let mut serving = pin!(serve(core, side, request));
+            let reply = poll_fn(|cx| stream_tasks::noted(serving.as_mut().poll(cx))).await;
+            Ok::<Response<Reply>, Infallible>(reply)
+        }
     }));
     let ended = if is_http2 {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let streams = StreamTasks::new(config.timeouts.client_write);
+        let mut builder = http2::Builder::new(streams.clone());
         builder
             .timer(TokioTimer::new())
+            .keep_alive_interval(HTTP2_PING_EVERY)
+            .keep_alive_timeout(HTTP2_PING_LIMIT)
+            .max_header_list_size(u32::try_from(config.limits.head_bytes).unwrap_or(u32::MAX))
             .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
         let connection = builder.serve_connection(io, service);
-        drive(connection, stopping, |connection| {
+        let idle = streams.idle_for(config.timeouts.client_idle);
+        drive(connection, stopping, idle, |connection| {
             connection.graceful_shutdown()
         })
         .await
@@ -99,50 +119,80 @@ async fn speak<I: Read + Write + Unpin + Send + 'static>(
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(config.timeouts.client_header)
+            // the guard gives hyper whole heads, and ends the wait for them
+            .header_read_timeout(None)
             .half_close(config.client.half_close)
             // events are small: one piece in one write is cheaper than three in a vector
             .writev(false)
             .max_buf_size(config.limits.head_bytes.max(8192));
-        let io = Guard::new(io, seen, config.limits.head_bytes);
+        let limits = guard::Limits {
+            head_bytes: config.limits.head_bytes,
+            head: config.timeouts.client_header,
+            idle: config.timeouts.client_idle,
+        };
+        let io = Guard::new(io, seen, limits);
         let connection = builder.serve_connection(io, service);
-        drive(connection, stopping, |connection| {
+        // the guard sees to idle connections
+        let idle = std::future::pending();
+        drive(connection, stopping, idle, |connection| {
             connection.graceful_shutdown()
         })
         .await
     };
-    if let Err(error) = ended {
+    if let Some(Err(error)) = ended {
         tracing::debug!(%error, "client connection ended");
     }
 }
 
-/// Runs a connection; when the server stops, lets it finish what it has begun.
+/// Runs a connection; when the server stops, lets it finish what it has begun, and when it is idle, closes it.
 async fn drive<C: Future>(
     connection: C,
     mut stopping: watch::Receiver<bool>,
+    idle: impl Future<Output = ()>,
     graceful: impl FnOnce(Pin<&mut C>),
-) -> C::Output {
-    let mut connection = pin!(connection);
+) -> Option<C::Output> {
+    let (mut connection, mut idle) = (pin!(connection), pin!(idle));
     let mut news = stopping.clone();
     news.mark_unchanged();
     let mut stop = pin!(stopping.wait_for(|stopping| *stopping));
     let mut listening = false;
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-            return Poll::Ready(Some(ended));
+            return Poll::Ready(Next::Ended(ended));
+        }
+        if idle.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Next::Close);
         }
         // once it listens, the stop wakes this task; until then a look at the version is all it takes
         if listening && !news.has_changed().unwrap_or(true) {
             return Poll::Pending;
         }
         listening = true;
-        stop.as_mut().poll(cx).map(|_| None)
+        stop.as_mut().poll(cx).map(|_| Next::Finish)
     });
-    if let Some(ended) = ended.await {
-        return ended;
+    match ended.await {
+        Next::Ended(ended) => Some(ended),
+        Next::Finish => {
+            graceful(connection.as_mut());
+            Some(connection.await)
+        }
+        Next::Close => {
+            graceful(connection.as_mut());
+            tokio::time::timeout(GOODBYE_TIME_MAX, connection)
+                .await
+                .ok()
+        }
     }
-    graceful(connection.as_mut());
-    connection.await
+}
+
+/// What becomes of a connection.
+enum Next<T> {
+    /// it has ended
+    Ended(T),
+    /// it ends when all that it has begun is done
+    Finish,
+    /// nothing is open on it: it ends now
+    Close,
 }
 
 /// Looks at the first bytes without taking them; `None` if the client left before it said anything.

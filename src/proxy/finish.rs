@@ -5,10 +5,12 @@ use std::sync::Arc;
 use evenkeel_policies::shape::{Api, PromptFacts, RequestShape};
 
 use super::client_io::ClientSide;
+use super::client_pace;
 use super::core::Core;
 use super::keys::KeyPlace;
 use super::refusal::Refusal;
 use super::response_ids::Place;
+use super::stream_tasks;
 use crate::fleet::estimates::Lesson;
 use crate::fleet::lease::Lease;
 use crate::fleet::retries::Retry;
@@ -221,6 +223,14 @@ impl OpenExchange {
         })
     }
 
+    /// The client was cut because it took nothing.
+    fn gave_up(&self) -> bool {
+        match &self.client {
+            Some(client) => client.gave_up(),
+            None => stream_tasks::gave_up(),
+        }
+    }
+
     /// The client left before the body's end: what it has got may be a whole answer all the same.
     fn end_meter_early(&mut self) {
         let Some(meter) = &mut self.meter else { return };
@@ -301,6 +311,9 @@ impl Drop for OpenExchange {
         self.close_meter();
         self.release();
         self.record.chunks = self.waiting.take().and_then(Waiting::into_log);
+        if self.end == End::Open && self.gave_up() {
+            self.record.cause = Some(client_pace::WRITE_TIMEOUT);
+        }
         self.record.outcome = self.outcome();
         self.record.response_bytes = self.response_bytes;
         self.record.stamps.client_blocked_ns = self.blocked_ns();

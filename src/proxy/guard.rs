@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::client_io::ClientSide;
+use super::client_pace::Timer;
 use super::framing::Framing;
 use super::refusal::Refusal;
 use super::request_head::RequestHead;
@@ -32,7 +33,10 @@ thread_local! {
 pub struct Guard<I> {
     io: I,
     side: Arc<ClientSide>,
-    head_bytes_max: usize,
+    limits: Limits,
+    /// when the wait for a request, or for the rest of its head, began; a timer for it
+    waits_since: Option<Instant>,
+    timer: Timer,
     /// read and not yet given to hyper
     held: BytesMut,
     /// of those, what hyper may have
@@ -40,7 +44,20 @@ pub struct Guard<I> {
     place: Place,
     /// heads hyper was given
     heads: u64,
+    /// the last of those whose answer's end wakes this task
+    awaited: u64,
     last: Option<LastWords>,
+}
+
+/// What a head may be, and how long it may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// limits.head_bytes
+    pub head_bytes: usize,
+    /// timeouts.client_header_s
+    pub head: Duration,
+    /// timeouts.client_idle_s
+    pub idle: Duration,
 }
 
 /// What comes next from the client.
@@ -61,15 +78,18 @@ struct LastWords {
 
 impl<I: Read + Write + Unpin> Guard<I> {
     /// Guards `io`, whose answers `side` counts.
-    pub fn new(io: I, side: Arc<ClientSide>, head_bytes_max: usize) -> Self {
+    pub fn new(io: I, side: Arc<ClientSide>, limits: Limits) -> Self {
         Self {
             io,
             side,
-            head_bytes_max,
+            limits,
+            waits_since: None,
+            timer: Timer::default(),
             held: BytesMut::new(),
             good: 0,
             place: Place::Head(RequestHead::default()),
             heads: 0,
+            awaited: 0,
             last: None,
         }
     }
@@ -91,7 +111,7 @@ impl<I: Read + Write + Unpin> Guard<I> {
         while self.good < self.held.len() && self.last.is_none() {
             let rest = &self.held[self.good..];
             match &mut self.place {
-                Place::Head(head) => match head.judge(rest, self.head_bytes_max) {
+                Place::Head(head) => match head.judge(rest, self.limits.head_bytes) {
                     Ok(Some((length, framing))) => {
                         self.good += length;
                         self.heads += 1;
@@ -123,6 +143,26 @@ impl<I: Read + Write + Unpin> Guard<I> {
     fn refuse(&mut self, refusal: &Refusal) {
         tracing::debug!(%refusal, "request refused before it was read");
         self.last = Some(LastWords::new(refusal.last_words()));
+    }
+
+    /// Nothing came. Ready once that is too long: with true, if a head was begun.
+    fn poll_too_late(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if !matches!(self.place, Place::Head(_)) || !self.is_quiet() {
+            // a body has its own pace, and while an answer is on its way the client need say nothing
+            self.waits_since = None;
+            if self.awaited != self.heads {
+                self.awaited = self.heads;
+                self.side.wake_when_answered(cx.waker());
+            }
+            return Poll::Pending;
+        }
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        let has_begun = !self.held.is_empty();
+        let limit = match has_begun {
+            true => self.limits.head,
+            false => self.limits.idle,
+        };
+        self.timer.poll(cx, since + limit).map(|()| has_begun)
     }
 
     /// Whether all answers to what hyper was given are out.
@@ -210,10 +250,19 @@ impl<I: Read + Write + Unpin> Read for Guard<I> {
             if this.last.is_some() {
                 return this.poll_end(cx);
             }
-            if ready!(this.poll_more(cx, buf.remaining()))? == 0 {
-                return Poll::Ready(Ok(()));
+            let had = this.held.len();
+            match this.poll_more(cx, buf.remaining())? {
+                Poll::Ready(0) => return Poll::Ready(Ok(())),
+                Poll::Ready(_) => this.look(),
+                Poll::Pending => match ready!(this.poll_too_late(cx)) {
+                    true => this.refuse(&Refusal::HeadTooSlow),
+                    false => return Poll::Ready(Ok(())),
+                },
             }
-            this.look();
+            if had == 0 {
+                // the head's own time begins with its first byte
+                this.waits_since = None;
+            }
         }
     }
 }

@@ -18,6 +18,25 @@ pub struct Worker {
     pub inbox: mpsc::UnboundedSender<std::net::TcpStream>,
 }
 
+/// Descriptors kept for all that is no stream: listeners, files, checks.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// As many connections as are wanted, or as the limit of descriptors allows: a stream takes two.
+pub fn most_connections(wanted: usize) -> usize {
+    let Ok((descriptors, _)) = rlimit::Resource::NOFILE.get() else {
+        return wanted;
+    };
+    let most = (descriptors.saturating_sub(OTHER_DESCRIPTORS) / 2).max(1);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    if most < wanted {
+        tracing::warn!(
+            "limits.max_connections is {wanted}, but {descriptors} file descriptors allow {most}; raise the limit with \
+             `ulimit -n` or LimitNOFILE"
+        );
+    }
+    wanted.min(most)
+}
+
 const TOO_MANY: &str = r#"{"error":{"message":"Too many connections are open (limits.max_connections); try again later.","type":"server_error","param":null,"code":"too_many_connections"}}"#;
 
 /// Accepts until told to stop.

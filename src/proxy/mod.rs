@@ -8,6 +8,7 @@ pub mod body;
 pub mod checks;
 pub mod cli;
 pub mod client_io;
+pub mod client_pace;
 pub mod client_socket;
 pub mod client_tls;
 pub mod connection;
@@ -38,6 +39,9 @@ pub mod sending;
 pub mod serve;
 pub mod server;
 pub mod skim;
+pub mod stream_tasks;
+#[cfg(test)]
+mod timeout_tests;
 pub mod turn;
 pub mod upstream;
 pub mod usage_ask;

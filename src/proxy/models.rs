@@ -118,7 +118,10 @@ async fn instance_list(
         http::header::HOST,
         HeaderValue::from_str(&instance.url.authority).ok()?,
     );
-    let (head, mut body) = connection.send(request).await.ok()?;
+    let (head, mut body) = connection
+        .send(request, config.timeouts.headers)
+        .await
+        .ok()?;
     let body = body
         .collect(LIST_BYTES_MAX)
         .await

@@ -1,18 +1,22 @@
 //! Reading a request: its path, its body up to the hold limit, and what routing may know of it.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_policies::shape::Api;
 use http::header::{CONTENT_TYPE, EXPECT, UPGRADE};
 use http::request::Parts;
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::{self, BodyProgress, Streamed, UpstreamBody};
+use super::client_pace::BodyPace;
 use super::paths::{self, PathKind};
 use super::refusal::Refusal;
 use super::skim::{self, Skim};
@@ -21,6 +25,8 @@ use crate::config::checked::{Config, Limits, UsageMode};
 
 /// Bytes one permit of the buffer budget stands for.
 const PERMIT_BYTES: usize = 1024;
+/// Room reserved for a body before any of it has come.
+const RESERVE_BYTES_LEAST: usize = 64 * 1024;
 /// Bytes read on from a client that was refused.
 const READ_AWAY_BYTES_MAX: usize = 64 << 20;
 /// Time spent on them.
@@ -148,12 +154,13 @@ pub async fn receive(
         head: parts,
         limits: &config.limits,
         budget,
+        pace: BodyPace::new(config.timeouts.client_body),
         permits: None,
         parts: Vec::new(),
         bytes: 0,
     };
     let rest = reader.read(incoming, declared).await?;
-    let (held, permits) = (reader.parts, reader.permits);
+    let (held, permits, pace) = (reader.parts, reader.permits, reader.pace);
     let body_bytes = reader.bytes as u64;
     let received = |skim, body, usage_withheld| Received {
         skim,
@@ -181,7 +188,7 @@ pub async fn receive(
         Some(skim) => skim,
         None => skim::skim_prefix(api, &first, declared),
     };
-    let streamed = Streamed::new(held, rest, limit_bytes, declared);
+    let streamed = Streamed::new(held, rest, pace, limit_bytes, declared);
     Ok(received(
         skim,
         Body::Streamed(Some(Box::new(streamed))),
@@ -240,10 +247,14 @@ fn joined(mut parts: Vec<Bytes>) -> Bytes {
     whole.freeze()
 }
 
+/// The client sends its body too slowly.
+struct TooSlow;
+
 struct Reader<'a> {
     head: &'a Parts,
     limits: &'a Limits,
     budget: &'a Arc<Semaphore>,
+    pace: BodyPace,
     permits: Option<OwnedSemaphorePermit>,
     parts: Vec<Bytes>,
     bytes: usize,
@@ -257,15 +268,25 @@ impl Reader<'_> {
         declared: Option<u64>,
     ) -> Result<Option<Incoming>, Refusal> {
         let expected = declared.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        self.reserve(expected.min(self.limits.hold_bytes)).await?;
-        while let Some(frame) = incoming.frame().await {
-            let frame = frame.map_err(|error| match body::client_left(&error) {
-                true => Refusal::ClientLeft,
-                false => Refusal::BadBody(error.to_string()),
-            })?;
+        let most = expected.min(self.limits.hold_bytes);
+        loop {
+            // room for twice what has come: who only declares much must not take it from others
+            self.reserve(most.min((self.bytes * 2).max(RESERVE_BYTES_LEAST)))
+                .await?;
+            let Ok(frame) = self.next(&mut incoming).await else {
+                read_away(self.head, incoming);
+                return Err(Refusal::BodyTooSlow);
+            };
+            let frame = match frame {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) if body::client_left(&error) => return Err(Refusal::ClientLeft),
+                Some(Err(error)) => return Err(Refusal::BadBody(error.to_string())),
+                None => return Ok(None),
+            };
             let Ok(data) = frame.into_data() else {
                 continue;
             };
+            self.pace.came(data.len());
             self.bytes += data.len();
             self.parts.push(data);
             if self.bytes as u64 > self.limits.body_bytes {
@@ -280,7 +301,19 @@ impl Reader<'_> {
             }
             self.reserve(self.bytes).await?;
         }
-        Ok(None)
+    }
+
+    /// The next frame, or that it did not come in time.
+    async fn next(
+        &mut self,
+        incoming: &mut Incoming,
+    ) -> Result<Option<hyper::Result<Frame<Bytes>>>, TooSlow> {
+        let pace = &mut self.pace;
+        poll_fn(|cx| match Pin::new(&mut *incoming).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            Poll::Pending => pace.poll_too_slow(cx).map(|()| Err(TooSlow)),
+        })
+        .await
     }
 
     /// Counts `bytes` in total against the budget, waiting a bounded time for room.

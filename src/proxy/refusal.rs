@@ -67,6 +67,10 @@ pub enum Refusal {
         "The request body is larger than the limit of {limit_bytes} bytes (limits.body_bytes)."
     )]
     BodyTooLarge { limit_bytes: u64 },
+    #[error("The request body came too slowly (timeouts.client_body_s).")]
+    BodyTooSlow,
+    #[error("The request's head did not come in time (timeouts.client_header_s).")]
+    HeadTooSlow,
     #[error("The client left before it had sent the request body.")]
     ClientLeft,
     #[error("The request body could not be read: {0}")]
@@ -75,6 +79,8 @@ pub enum Refusal {
         "Too many request bytes are held at the moment (limits.buffered_bytes); try again later."
     )]
     NoMemory,
+    #[error("This server has no sockets left at the moment; try again later.")]
+    NoSocket,
     #[error("{reason}; try again later.")]
     Shed {
         reason: &'static str,
@@ -115,13 +121,15 @@ impl Refusal {
             | Refusal::BadBody(_)
             | Refusal::ClientLeft => StatusCode::BAD_REQUEST,
             Refusal::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::BodyTooSlow | Refusal::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
             Refusal::KeyMissing | Refusal::KeyUnknown => StatusCode::UNAUTHORIZED,
             Refusal::Shed { .. } | Refusal::KeyRate { .. } | Refusal::KeyBusy { .. } => {
                 StatusCode::TOO_MANY_REQUESTS
             }
-            Refusal::NoMemory | Refusal::NoInstance { .. } | Refusal::Draining => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::NoMemory
+            | Refusal::NoSocket
+            | Refusal::NoInstance { .. }
+            | Refusal::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Connect { .. } | Refusal::NoAnswer { .. } | Refusal::NoModels => {
                 StatusCode::BAD_GATEWAY
             }
@@ -150,9 +158,12 @@ impl Refusal {
             Refusal::NoModel => "model_missing",
             Refusal::UnknownResponse(_) => "response_not_found",
             Refusal::BodyTooLarge { .. } => "body_too_large",
+            Refusal::BodyTooSlow => "client_body_timeout",
+            Refusal::HeadTooSlow => "client_header_timeout",
             Refusal::ClientLeft => "client_left",
             Refusal::BadBody(_) => "body_unreadable",
             Refusal::NoMemory => "buffers_full",
+            Refusal::NoSocket => "sockets_exhausted",
             Refusal::Shed { code, .. } => code,
             Refusal::NoInstance { .. } => "no_instance",
             Refusal::Connect { .. } => "connect_failed",
@@ -169,6 +180,7 @@ impl Refusal {
             Refusal::Shed { .. }
             | Refusal::NoInstance { .. }
             | Refusal::NoMemory
+            | Refusal::NoSocket
             | Refusal::Draining => Outcome::Shed,
             Refusal::Connect { .. } | Refusal::NoAnswer { .. } | Refusal::NoModels => {
                 Outcome::EngineError
@@ -186,6 +198,7 @@ impl Refusal {
             }
             Refusal::KeyBusy { .. }
             | Refusal::NoMemory
+            | Refusal::NoSocket
             | Refusal::NoInstance { .. }
             | Refusal::Draining => Some(1),
             _ => None,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::relay::{BrokenOff, Relay};
+use super::stream_tasks;
 
 /// A reply's body.
 pub enum Reply {
@@ -36,10 +37,11 @@ impl Body for Reply {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        match self.get_mut() {
+        let polled = match self.get_mut() {
             Reply::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Reply::Relay(relay) => Pin::new(relay.as_mut()).poll_frame(cx),
-        }
+        };
+        stream_tasks::noted(polled)
     }
 
     fn is_end_stream(&self) -> bool {

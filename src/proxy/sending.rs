@@ -85,6 +85,11 @@ impl Sending {
         self.queue.is_empty() && self.body.is_none() && self.flush == Flush::Done
     }
 
+    /// All that has come of the body was written; the client has to send more.
+    pub fn waits_for_client(&self) -> bool {
+        self.queue.is_empty() && self.body.is_some()
+    }
+
     /// Writes as much as the socket takes and tells when each write was begun. Ready when all is written.
     pub fn poll<S: AsyncWrite + Unpin>(
         &mut self,

@@ -123,7 +123,7 @@ impl Server {
         control.spawn(listen::accept(
             listener,
             workers,
-            config.limits.max_connections,
+            listen::most_connections(config.limits.max_connections),
             stopping,
         ));
         {
@@ -196,7 +196,8 @@ impl Drop for Running {
     }
 }
 
-fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
+/// What the cores share, without a core yet.
+pub(super) fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
     let records =
         match &config.records {
             Some(records) => Some(RecordWriter::start(records, config).map_err(|source| {

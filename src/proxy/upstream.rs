@@ -13,9 +13,11 @@ use http::Request;
 use http_body::SizeHint;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::arrival::{Arrival, StampedWire};
 use super::body::UpstreamBody;
+use super::client_pace::Timer;
 use super::framing::Framing;
 use super::pieces;
 use super::read_buffer::ReadBuffer;
@@ -45,6 +47,9 @@ pub enum AttemptError {
     /// no connection: nothing was sent
     #[error("{0}")]
     Connect(io::Error),
+    /// this machine has no socket to give: nothing was sent, and the instance is not to blame
+    #[error("{0}")]
+    NoSocket(io::Error),
     /// a connection, but no agreement on TLS: nothing was sent
     #[error("the TLS handshake failed: {0} (see the pool's `tls`)")]
     Tls(io::Error),
@@ -54,6 +59,9 @@ pub enum AttemptError {
     /// no byte of the request was written: sending it again is always safe
     #[error("the connection was closed before the request was written")]
     NeverWritten,
+    /// no head within the limit after the request's last byte
+    #[error("no response head within {0:?} (timeouts.headers_s)")]
+    HeadTimeout(Duration),
     /// written, at least in part, then the connection ended without a byte of a response
     #[error("{0}")]
     NoAnswer(io::Error),
@@ -96,19 +104,12 @@ pub async fn connect(
     let wire = tokio::time::timeout(limit, open(url, tls))
         .await
         .map_err(|_| AttemptError::ConnectTimeout(limit))??;
-    Ok(Connection {
-        wire: StampedWire::new(wire, arrival),
-        buffer: ReadBuffer::default(),
-        head_bytes_max,
-        last_write_ns: None,
-        reused: false,
-        idle_since_ns: now_ns(),
-    })
+    Ok(Connection::over(wire, head_bytes_max, arrival))
 }
 
 async fn open(url: &Upstream, tls: Option<&Outbound>) -> Result<Wire, AttemptError> {
     let opening = TcpStream::connect((url.host.as_str(), url.port));
-    let socket = opening.await.map_err(AttemptError::Connect)?;
+    let socket = opening.await.map_err(not_opened)?;
     socket.set_nodelay(true).map_err(AttemptError::Connect)?;
     if !url.tls {
         return Ok(Wire::Plain(socket));
@@ -119,17 +120,44 @@ async fn open(url: &Upstream, tls: Option<&Outbound>) -> Result<Wire, AttemptErr
     Ok(Wire::Tls(Box::new(shaken.map_err(AttemptError::Tls)?)))
 }
 
+fn not_opened(error: io::Error) -> AttemptError {
+    use nix::libc::{EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    match error.raw_os_error() {
+        Some(EMFILE | ENFILE | EADDRNOTAVAIL | ENOBUFS | ENOMEM) => AttemptError::NoSocket(error),
+        _ => AttemptError::Connect(error),
+    }
+}
+
 impl Connection {
-    /// Sends a request and waits for the response's head.
+    /// A fresh connection.
+    pub fn over(wire: Wire, head_bytes_max: usize, arrival: ArrivalStamp) -> Self {
+        Self {
+            wire: StampedWire::new(wire, arrival),
+            buffer: ReadBuffer::default(),
+            head_bytes_max,
+            last_write_ns: None,
+            reused: false,
+            idle_since_ns: now_ns(),
+        }
+    }
+
+    /// Sends a request and waits for the response's head: for `limit` after the newest byte of the request went out,
+    /// but as long as its body takes to come.
     pub async fn send(
         mut self,
         request: Request<UpstreamBody>,
+        limit: Duration,
     ) -> Result<(Head, AnswerBody), AttemptError> {
         let method = request.method().clone();
         let mut sending = Sending::new(request);
+        let mut wait = HeadWait::new(limit);
         let head = poll_fn(|cx| {
             self.poll_send(&mut sending, cx)?;
-            self.poll_head(&sending, &method, cx)
+            if let Poll::Ready(head) = self.poll_head(&sending, &method, cx) {
+                return Poll::Ready(head);
+            }
+            let too_long = wait.poll_too_long(&sending, cx);
+            too_long.map(|()| Err(AttemptError::HeadTimeout(limit)))
         })
         .await?;
         let (framing, keep_alive) = (head.framing, head.keep_alive);
@@ -211,6 +239,33 @@ impl Connection {
     /// Nothing came since it was given back: neither an end nor bytes nobody asked for.
     fn is_usable(&mut self) -> bool {
         self.wire.is_quiet()
+    }
+}
+
+/// How long an instance has been silent about a request it was sent.
+struct HeadWait {
+    limit: Duration,
+    since: Instant,
+    written_bytes: u64,
+    timer: Timer,
+}
+
+impl HeadWait {
+    fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            since: Instant::now(),
+            written_bytes: 0,
+            timer: Timer::default(),
+        }
+    }
+
+    fn poll_too_long(&mut self, sending: &Sending, cx: &mut Context<'_>) -> Poll<()> {
+        if sending.written_bytes != self.written_bytes || sending.waits_for_client() {
+            self.written_bytes = sending.written_bytes;
+            self.since = Instant::now();
+        }
+        self.timer.poll(cx, self.since + self.limit)
     }
 }
 
@@ -368,4 +423,23 @@ impl ConnectionPool {
 
 fn oldest_ns(idle_limit: Duration) -> Ns {
     now_ns().saturating_sub(u64::try_from(idle_limit.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_sockets_here_is_no_failure_of_the_instance() {
+        for code in [
+            nix::libc::EMFILE,
+            nix::libc::ENFILE,
+            nix::libc::EADDRNOTAVAIL,
+        ] {
+            let error = not_opened(io::Error::from_raw_os_error(code));
+            assert!(matches!(error, AttemptError::NoSocket(_)), "{error:?}");
+        }
+        let refused = not_opened(io::ErrorKind::ConnectionRefused.into());
+        assert!(matches!(refused, AttemptError::Connect(_)), "{refused:?}");
+    }
 }

@@ -14,6 +14,9 @@ pub enum Wire {
     Plain(TcpStream),
     /// TLS; boxed, for it is large
     Tls(Box<TlsStream<TcpStream>>),
+    /// in memory, for tests on a virtual clock
+    #[cfg(test)]
+    Pipe(tokio::io::DuplexStream),
 }
 
 impl Wire {
@@ -31,6 +34,8 @@ impl Wire {
                 let read = Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut byte));
                 read.is_pending()
             }
+            #[cfg(test)]
+            Wire::Pipe(_) => true,
         }
     }
 }
@@ -44,6 +49,8 @@ impl AsyncRead for Wire {
         match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
             Wire::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(test)]
+            Wire::Pipe(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -57,6 +64,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
             Wire::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            #[cfg(test)]
+            Wire::Pipe(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -68,6 +77,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
             Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(test)]
+            Wire::Pipe(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -79,6 +90,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_flush(cx),
             Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(test)]
+            Wire::Pipe(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -86,6 +99,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Wire::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(test)]
+            Wire::Pipe(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -321,6 +321,11 @@ impl Client {
         tokio::time::timeout(limit, end).await.is_ok()
     }
 
+    /// True if the other side says something, or ends the connection, within `limit`.
+    pub async fn hears_within(&mut self, limit: Duration) -> bool {
+        !self.buffer.is_empty() || tokio::time::timeout(limit, self.read()).await.is_ok()
+    }
+
     async fn read(&mut self) -> std::io::Result<usize> {
         let reading = async {
             loop {

@@ -9,6 +9,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use super::{PATIENCE, within};
 
@@ -16,6 +17,7 @@ use super::{PATIENCE, within};
 #[derive(Clone)]
 pub struct ClientH2 {
     send: SendRequest<Full<Bytes>>,
+    ended: watch::Receiver<bool>,
 }
 
 impl ClientH2 {
@@ -37,8 +39,22 @@ impl ClientH2 {
             .handshake(TokioIo::new(socket))
             .await
             .unwrap();
-        tokio::spawn(connection);
-        ClientH2 { send }
+        let (end, ended) = watch::channel(false);
+        tokio::spawn(async move {
+            let _ = connection.await;
+            end.send_replace(true);
+        });
+        ClientH2 { send, ended }
+    }
+
+    /// Returns once the other side has closed the connection.
+    pub async fn closed(&self) {
+        let mut ended = self.ended.clone();
+        let closed = async move {
+            // an error tells the same: the task that would say so is gone
+            let _ = ended.wait_for(|ended| *ended).await;
+        };
+        within("the connection's end", PATIENCE, closed).await;
     }
 
     /// Sends a JSON body to `path`; returns when the head is there.

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use evenkeel_policies::PolicyConfig;
-use evenkeel_policies::load::{EngineGauges, InstanceState};
+use evenkeel_policies::load::{EngineGauges, InstanceState, RAMP_START};
 use evenkeel_policies::scheduler::{
     Arrival, Grant, InstanceId, Observation, Scheduler, ShedReason, Ticket,
 };
@@ -113,6 +113,50 @@ fn sixty_four_at_once_from_many_threads_are_split_evenly() {
             (30..=34).contains(&requests),
             "{} gave {requests}",
             config.kind()
+        );
+    }
+}
+
+/// C21: 30 open on each of three, and an empty fourth that is new: under ten requests a second it gets no more than its
+/// ramp allows, which in the first second is a tenth of the others' mean and a little.
+#[test]
+fn a_new_instance_gets_no_more_than_its_ramp_allows() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    for config in load_aware() {
+        let mut scheduler = pool(&config, &[1.0; 3], 5);
+        let mut tickets = 0..;
+        for _ in 0..90 {
+            send(
+                &mut scheduler,
+                tickets.next().unwrap(),
+                &shape(100, 50),
+                &[],
+            );
+        }
+        let new = InstanceId(3);
+        scheduler.add_instance(0, new, 1.0, &mut Vec::new());
+        scheduler.slow_start(0, new, 30 * SECOND_NS);
+        let mut had = Vec::new();
+        for second in 0..30_u64 {
+            for tenth in 0..10 {
+                let now = second * SECOND_NS + tenth * SECOND_NS / 10;
+                let ticket = Ticket(tickets.next().unwrap());
+                scheduler.arrive(now, ticket, &shape(100, 50), &[], &mut Vec::new());
+            }
+            let open = |id| f64::from(scheduler.load(InstanceId(id)).unwrap().requests);
+            let mean = (open(0) + open(1) + open(2)) / 3.0;
+            let share = RAMP_START + (1.0 - RAMP_START) * (second + 1) as f64 / 30.0;
+            assert!(
+                open(3) <= share * mean,
+                "{} of a mean of {mean} after {second} s",
+                open(3)
+            );
+            had.push(open(3));
+        }
+        assert!((1.0..=4.0).contains(&had[0]), "{}: {had:?}", config.kind());
+        assert!(
+            had[29] >= 90.0,
+            "at its end it has what the others have: {had:?}"
         );
     }
 }

@@ -1,6 +1,7 @@
-//! The admin listener: metrics, readiness, and the state of the fleet as JSON. Reads only.
+//! The admin listener: metrics, readiness, the state of the fleet as JSON, and draining an instance.
 
 pub mod access;
+pub mod drain;
 pub mod fleet;
 pub mod metrics;
 pub mod stats;
@@ -76,8 +77,14 @@ fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
         "/api/fleet",
         "/api/stats",
     ];
+    if let Some(change) = drain::Change::parse(path) {
+        return changed(shared, method, &change);
+    }
     if !known.contains(&path) {
-        let message = format!("not found; this listener serves {}", known.join(", "));
+        let message = format!(
+            "not found; this listener serves {} and POST /api/pools/POOL/instances/INSTANCE/drain or …/undrain",
+            known.join(", ")
+        );
         return reply(StatusCode::NOT_FOUND, JSON, error(&message));
     }
     if method != Method::GET && method != Method::HEAD {
@@ -93,6 +100,17 @@ fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
         "/metrics" => metrics(shared),
         "/api/fleet" => reply(StatusCode::OK, JSON, fleet::json(shared).to_string()),
         _ => reply(StatusCode::OK, JSON, stats::json(shared).to_string()),
+    }
+}
+
+fn changed(shared: &Shared, method: &Method, change: &drain::Change) -> Response<Bytes> {
+    if method != Method::POST {
+        let message = error("only POST changes an instance");
+        return reply(StatusCode::METHOD_NOT_ALLOWED, JSON, message);
+    }
+    match change.apply(&shared.fleet) {
+        Ok(state) => reply(StatusCode::OK, JSON, state.to_string()),
+        Err(unknown) => reply(StatusCode::NOT_FOUND, JSON, error(&unknown)),
     }
 }
 

@@ -312,6 +312,14 @@ impl Pool {
         });
     }
 
+    /// Drains an instance, or takes that back: it ends what it has and takes nothing new. Open requests are not touched.
+    pub fn drain(self: &Arc<Self>, id: InstanceId, drained: bool) {
+        self.with(|inner, now| {
+            inner.health.drain(id, drained);
+            inner.judge(now);
+        });
+    }
+
     /// Lets health change by time alone, so that waiters need not wait for an arrival.
     pub fn judge_by_time(self: &Arc<Self>) {
         self.with(|inner, now| inner.judge_when_due(now));

@@ -9,6 +9,7 @@ mod backpressure;
 mod bodies;
 mod chunk_file;
 mod client_leaves;
+mod drain;
 mod endings;
 mod equivalence;
 mod flush;

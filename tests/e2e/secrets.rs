@@ -13,6 +13,9 @@ const KEY: &str = "ek-client-5f1d7a93c2";
 const WRONG: &str = "ek-wrong-77aa01be55";
 const ENGINE: &str = "sk-engine-9b0c44d2e8";
 const TOKEN: &str = "admin-token-31337c0de";
+/// What `Ask::chat` asks, and what it is told: nobody's business but the client's.
+const PROMPT: &str = "hello there";
+const ANSWER: &str = "saffron lighthouse";
 
 fn files(dir: &Path, into: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -31,7 +34,7 @@ async fn nothing_that_a_run_writes_holds_a_secret() {
     // the last of four breaks off, so that errors are told too
     let upstream = Script::new(|request| match request.number {
         3 => Reply::sse().write(ms(0), "zz\r\n").then(End::Close),
-        _ => Reply::chat("served"),
+        _ => Reply::chat(ANSWER),
     })
     .start();
     let (_, hash, _) = run_with(&["hash-key"], KEY);
@@ -54,6 +57,7 @@ async fn nothing_that_a_run_writes_holds_a_secret() {
     });
     let with = |ask: Ask, key: &str| ask.header("authorization", &format!("Bearer {key}"));
     let mut said = vec![child.line.clone()];
+    assert!(String::from_utf8_lossy(&Ask::chat().bytes()).contains(PROMPT));
     for ask in [
         with(Ask::chat(), KEY),
         Ask::chat().header("x-api-key", KEY),
@@ -97,6 +101,11 @@ async fn nothing_that_a_run_writes_holds_a_secret() {
         "the log tells too little:\n{log}"
     );
     assert!(written.iter().any(|(path, _)| path.contains("records-")));
+    for (place, text) in &written {
+        for words in [PROMPT, ANSWER] {
+            assert!(!text.contains(words), "{words:?} is in {place}:\n{text}");
+        }
+    }
     written.extend(said.into_iter().map(|text| ("an answer".to_owned(), text)));
     for (place, text) in &written {
         for secret in [KEY, WRONG, ENGINE, TOKEN] {

@@ -65,6 +65,8 @@ pub struct Change {
 #[derive(Debug, Default)]
 struct Instance {
     out: Option<Out>,
+    /// an operator wants it to end what it has and take nothing new
+    drained: bool,
     cools_until_ns: Ns,
     in_a_row: u32,
     window: Window,
@@ -144,6 +146,14 @@ impl Health {
                 one.cools_until_ns = one.cools_until_ns.max(now_ns + ns(wait));
             }
             Verdict::Neutral => {}
+        }
+    }
+
+    /// An operator drains an instance, or takes that back.
+    pub fn drain(&mut self, id: InstanceId, drained: bool) {
+        if let Some(one) = self.instances.get_mut(id.0 as usize) {
+            one.returns |= one.drained && !drained;
+            one.drained = drained;
         }
     }
 
@@ -245,11 +255,12 @@ impl Health {
 
 impl Instance {
     fn is_in(&self, now_ns: Ns) -> bool {
-        self.out.is_none() && self.cools_until_ns <= now_ns
+        self.out.is_none() && !self.drained && self.cools_until_ns <= now_ns
     }
 
     fn state(&self, now_ns: Ns, forced: bool) -> InstanceState {
         match self.out {
+            _ if self.drained => InstanceState::Draining,
             _ if forced => InstanceState::Up,
             Some(out) if !out.probing && out.probe_due_ns <= now_ns => InstanceState::Probing,
             Some(_) => InstanceState::Down,

@@ -58,7 +58,7 @@ async fn an_instance_is_drained_and_comes_back_without_a_failed_request() {
         });
     }
     for _ in 0..3 {
-        fleet[1].open(3).await;
+        fleet[1].open_at_least(3).await;
         let drained = change(&proxy, "p/instances/i1/drain").await;
         assert_eq!(drained.status(), 200, "{}", drained.text());
         assert_eq!(drained.json()["health"], "draining");
@@ -81,7 +81,7 @@ async fn an_instance_is_drained_and_comes_back_without_a_failed_request() {
         let back = change(&proxy, "p/instances/i1/undrain").await;
         assert_eq!(back.json()["health"], "up");
     }
-    fleet[1].open(1).await;
+    fleet[1].open_at_least(1).await;
     stop.store(true, Relaxed);
     while let Some(lane) = lanes.join_next().await {
         lane.unwrap();

@@ -258,6 +258,14 @@ impl Upstream {
         .await
     }
 
+    /// Returns once so many requests or more are open, which cannot be missed as an exact number can.
+    pub async fn open_at_least(&self, count: usize) {
+        self.until("open requests", |seen| {
+            (seen.written.iter().filter(|w| !w.over).count() >= count).then_some(())
+        })
+        .await
+    }
+
     async fn until<T>(&self, what: &str, f: impl Fn(&Seen) -> Option<T>) -> T {
         let mut changed = self.shared.changed.subscribe();
         within(what, PATIENCE, async {

@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -193,9 +191,9 @@ fn some(stamp: u64) -> Option<Ns> {
     (stamp != 0).then_some(stamp)
 }
 
-/// A client socket that stamps, as hyper uses it.
+/// A client socket that stamps.
 pub struct ClientIo {
-    reading: TokioIo<OwnedReadHalf>,
+    reading: OwnedReadHalf,
     writing: Arc<ClientSocket>,
     side: Arc<ClientSide>,
     /// the longest that it may take nothing
@@ -208,7 +206,7 @@ impl ClientIo {
     pub fn new(stream: TcpStream, side: Arc<ClientSide>, write_limit: Duration) -> Self {
         let (reading, writing) = stream.into_split();
         Self {
-            reading: TokioIo::new(reading),
+            reading,
             writing: Arc::new(ClientSocket::new(writing, side.clone())),
             side,
             write_limit,
@@ -234,48 +232,13 @@ impl ClientIo {
     }
 }
 
-impl Read for ClientIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.reading).poll_read(cx, buf));
-        if result.is_ok() {
-            self.side.stamp_read();
-        }
-        Poll::Ready(result)
-    }
-}
-
-impl Write for ClientIo {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = self.writing.poll_write(cx, buf);
-        self.bounded(cx, written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = self.writing.poll_flush(cx);
-        self.bounded(cx, flushed)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = self.writing.poll_shutdown(cx);
-        self.bounded(cx, shut)
-    }
-}
-
 impl AsyncRead for ClientIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(self.reading.inner_mut()).poll_read(cx, buf));
+        let result = ready!(Pin::new(&mut self.reading).poll_read(cx, buf));
         if result.is_ok() {
             self.side.stamp_read();
         }

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -63,7 +63,7 @@ async fn serve_plain(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiv
         side.clone(),
         core.shared.config.timeouts.client_write,
     );
-    speak(core, io, side, is_http2, stopping).await;
+    speak(core, TokioIo::new(io), side, is_http2, stopping).await;
 }
 
 async fn serve_tls(

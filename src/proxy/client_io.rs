@@ -18,9 +18,9 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::Instant;
 
-use super::client_pace::Timer;
 use super::client_socket::ClientSocket;
 use super::finish::OpenExchange;
+use super::timer::Timer;
 use super::turn;
 use crate::measure::clock::{Ns, now_ns};
 

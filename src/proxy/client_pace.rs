@@ -1,11 +1,11 @@
 //! How slow a client may be: with a request's body, and with taking an answer.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
+
+use super::timer::Timer;
 
 /// A client has to send this much of a body within `timeouts.client_body_s`, so that a byte now and then is not enough.
 const STEP_BYTES: usize = 16 * 1024;
@@ -50,28 +50,5 @@ impl BodyPace {
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let left = self.limit.saturating_sub(self.waited);
         self.timer.poll(cx, since + left)
-    }
-}
-
-/// A deadline that moves: one that moves on costs nothing until the timer fires.
-#[derive(Default)]
-pub struct Timer(Option<Pin<Box<Sleep>>>);
-
-impl Timer {
-    /// Ready once `deadline` has passed.
-    pub fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let timer = self
-            .0
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= deadline {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(deadline);
-        }
-        Poll::Pending
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! A head that is not is answered here, in words, after all answers before it are out; then the connection ends.
 
-use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,23 +10,18 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::client_io::ClientSide;
-use super::client_pace::Timer;
 use super::framing::Framing;
 use super::refusal::Refusal;
 use super::request_head::RequestHead;
+use super::scratch;
+use super::timer::Timer;
 
-const READ_BYTES: usize = 64 * 1024;
 /// Read on from a refused client, so that its unread bytes do not reset the connection before it has read the answer.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
-
-thread_local! {
-    /// what the read in hand brings; nothing is kept in it
-    static READ: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
-}
 
 /// An HTTP/1.1 client's socket whose requests are looked at before hyper sees them.
 pub struct Guard<I> {
@@ -71,9 +65,10 @@ enum Place {
 /// The end of a connection after a fault: what is still said, and how long it is listened to.
 struct LastWords {
     bytes: Bytes,
-    is_shut: bool,
     linger_bytes: usize,
-    timer: Pin<Box<Sleep>>,
+    /// until when it is listened to, once the sending side has ended
+    until: Option<Instant>,
+    timer: Timer,
 }
 
 impl<I: Read + Write + Unpin> Guard<I> {
@@ -96,9 +91,9 @@ impl<I: Read + Write + Unpin> Guard<I> {
 
     /// Reads as much as hyper has room for; 0 bytes are the connection's end.
     fn poll_more(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
-        READ.with_borrow_mut(|scratch| {
-            let room = room.clamp(1, scratch.len());
-            let mut buf = ReadBuf::new(&mut scratch[..room]);
+        scratch::with_block(|block| {
+            let room = room.clamp(1, block.len());
+            let mut buf = ReadBuf::new(&mut block[..room]);
             ready!(Pin::new(&mut self.io).poll_read(cx, buf.unfilled()))?;
             let n = buf.filled().len();
             self.held.extend_from_slice(buf.filled());
@@ -176,7 +171,7 @@ impl<I: Read + Write + Unpin> Guard<I> {
         if self.is_quiet() || matches!(self.place, Place::Lost) {
             return Poll::Ready(Ok(()));
         }
-        while ready!(self.poll_more(cx, READ_BYTES))? > 0 {
+        while ready!(self.poll_more(cx, scratch::READ_BYTES_MAX))? > 0 {
             self.held.clear();
         }
         Poll::Ready(Ok(()))
@@ -187,9 +182,9 @@ impl LastWords {
     fn new(bytes: Bytes) -> Self {
         Self {
             bytes,
-            is_shut: false,
             linger_bytes: LINGER_BYTES_MAX,
-            timer: Box::pin(tokio::time::sleep(LINGER_TIME_MAX)),
+            until: None,
+            timer: Timer::default(),
         }
     }
 
@@ -203,20 +198,21 @@ impl LastWords {
             let n = ready!(Pin::new(&mut *io).poll_write(cx, &self.bytes))?;
             self.bytes.advance(n);
         }
-        if !self.is_shut {
-            ready!(Pin::new(&mut *io).poll_shutdown(cx))?;
-            self.is_shut = true;
-            let until = tokio::time::Instant::now() + LINGER_TIME_MAX;
-            self.timer.as_mut().reset(until);
-        }
-        READ.with_borrow_mut(|scratch| {
+        let until = match self.until {
+            Some(until) => until,
+            None => {
+                ready!(Pin::new(&mut *io).poll_shutdown(cx))?;
+                *self.until.insert(Instant::now() + LINGER_TIME_MAX)
+            }
+        };
+        scratch::with_block(|block| {
             while self.linger_bytes > 0 {
-                let mut buf = ReadBuf::new(scratch);
+                let mut buf = ReadBuf::new(block);
                 if Pin::new(&mut *io)
                     .poll_read(cx, buf.unfilled())?
                     .is_pending()
                 {
-                    return self.timer.as_mut().poll(cx).map(Ok);
+                    return self.timer.poll(cx, until).map(Ok);
                 }
                 match buf.filled().len() {
                     0 => break,

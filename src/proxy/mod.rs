@@ -42,6 +42,7 @@ pub mod skim;
 pub mod stream_tasks;
 #[cfg(test)]
 mod timeout_tests;
+pub mod timer;
 pub mod turn;
 pub mod upstream;
 pub mod usage_ask;

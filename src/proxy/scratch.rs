@@ -1,4 +1,4 @@
-//! One block a thread that all its streams read into: between two reads a stream holds no buffer.
+//! One block a thread that all its connections read into: between two reads none holds a buffer.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,6 +15,11 @@ thread_local! {
     static BLOCK: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES_MAX]);
 }
 
+/// Lends the block for one read. Nothing is kept in it, and what reads must not lend it again.
+pub fn with_block<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    BLOCK.with_borrow_mut(|block| read(block))
+}
+
 /// Reads once, up to `most` bytes, and lets `look` at them; there are none at the connection's end.
 pub fn poll_read<T>(
     wire: &mut StampedWire,
@@ -22,7 +27,7 @@ pub fn poll_read<T>(
     most: usize,
     look: impl FnOnce(&[u8]) -> T,
 ) -> Poll<io::Result<T>> {
-    BLOCK.with_borrow_mut(|block| {
+    with_block(|block| {
         let most = most.min(block.len());
         let length = ready!(wire.poll_read(cx, &mut block[..most]))?;
         Poll::Ready(Ok(look(&block[..length])))

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hyper::rt::Executor;
 use tokio::time::Instant;
 
-use super::client_pace::Timer;
+use super::timer::Timer;
 use crate::measure::clock::now_ns;
 
 thread_local! {

@@ -17,13 +17,13 @@ use tokio::time::Instant;
 
 use super::arrival::{Arrival, StampedWire};
 use super::body::UpstreamBody;
-use super::client_pace::Timer;
 use super::framing::Framing;
 use super::pieces;
 use super::read_buffer::ReadBuffer;
 use super::response_head::{self, Head, HeadError};
 use super::scratch;
 use super::sending::{SendError, Sending};
+use super::timer::Timer;
 use super::wire::Wire;
 use crate::config::checked::{ArrivalStamp, Upstream};
 use crate::measure::clock::{Ns, now_ns};

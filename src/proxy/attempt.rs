@@ -12,7 +12,7 @@ use evenkeel_policies::scheduler::InstanceId;
 use http::request::Parts;
 use http::{HeaderValue, Request, Uri, header};
 
-use super::body::{BodyProgress, UpstreamBody};
+use super::body::{self, BodyError, UpstreamBody};
 use super::core::Core;
 use super::credentials::Credentials;
 use super::finish::OpenExchange;
@@ -128,7 +128,7 @@ async fn on_instance(
             .map_err(|error| not_connected(instance, &error))?,
         };
         open.record.stamps.connected_ns = Some(now_ns());
-        let (progress, reused) = (received.progress(), connection.reused);
+        let reused = connection.reused;
         let credentials = &core.shared.credentials[route.pool_index];
         let request = upstream_request(instance, credentials, parts, received)?;
         match connection.send(request, config.timeouts.headers).await {
@@ -148,12 +148,7 @@ async fn on_instance(
                 fresh = true;
             }
             Err(error) => {
-                return Err(no_answer(
-                    instance,
-                    progress.as_deref(),
-                    config.limits.body_bytes,
-                    &error,
-                ));
+                return Err(no_answer(instance, &error));
             }
         }
     }
@@ -188,30 +183,23 @@ fn not_connected(instance: &Instance, error: &AttemptError) -> Refusal {
     }
 }
 
-fn no_answer(
-    instance: &Instance,
-    progress: Option<&BodyProgress>,
-    limit_bytes: u64,
-    error: &AttemptError,
-) -> Refusal {
-    if progress.is_some_and(BodyProgress::too_large) {
-        return Refusal::BodyTooLarge { limit_bytes };
-    }
-    if progress.is_some_and(BodyProgress::too_slow) {
-        return Refusal::BodyTooSlow;
-    }
-    if progress.is_some_and(BodyProgress::client_left) {
-        return Refusal::ClientLeft;
-    }
-    if let AttemptError::HeadTimeout(limit) = error {
-        return Refusal::HeadTimeout {
+fn no_answer(instance: &Instance, error: &AttemptError) -> Refusal {
+    match error {
+        AttemptError::Body(BodyError::TooLarge(limit_bytes)) => Refusal::BodyTooLarge {
+            limit_bytes: *limit_bytes,
+        },
+        AttemptError::Body(BodyError::TooSlow) => Refusal::BodyTooSlow,
+        AttemptError::Body(BodyError::Client(error)) if body::client_left(error) => {
+            Refusal::ClientLeft
+        }
+        AttemptError::HeadTimeout(limit) => Refusal::HeadTimeout {
             instance: instance.name.to_string(),
             limit: *limit,
-        };
-    }
-    Refusal::NoAnswer {
-        instance: instance.name.to_string(),
-        error: error.to_string(),
+        },
+        _ => Refusal::NoAnswer {
+            instance: instance.name.to_string(),
+            error: error.to_string(),
+        },
     }
 }
 

@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -27,32 +25,6 @@ pub enum BodyError {
     Client(#[from] hyper::Error),
 }
 
-/// How far a streamed request body has come; outlives the body, which hyper owns.
-#[derive(Debug, Default)]
-pub struct BodyProgress {
-    bytes: AtomicU64,
-    too_large: AtomicBool,
-    too_slow: AtomicBool,
-    client_left: AtomicBool,
-}
-
-impl BodyProgress {
-    /// The client left before it had sent all.
-    pub fn client_left(&self) -> bool {
-        self.client_left.load(Relaxed)
-    }
-
-    /// It came too slowly.
-    pub fn too_slow(&self) -> bool {
-        self.too_slow.load(Relaxed)
-    }
-
-    /// It went over the limit.
-    pub fn too_large(&self) -> bool {
-        self.too_large.load(Relaxed)
-    }
-}
-
 /// Whether a request body broke off because the client went, not because it was malformed.
 pub fn client_left(error: &hyper::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -71,7 +43,8 @@ pub struct Streamed {
     rest: Incoming,
     limit_bytes: u64,
     known_bytes: Option<u64>,
-    progress: Arc<BodyProgress>,
+    /// taken from the client so far
+    bytes: u64,
     pace: BodyPace,
 }
 
@@ -84,23 +57,14 @@ impl Streamed {
         limit_bytes: u64,
         known_bytes: Option<u64>,
     ) -> Self {
-        let progress = Arc::new(BodyProgress::default());
-        progress
-            .bytes
-            .store(held.iter().map(|part| part.len() as u64).sum(), Relaxed);
         Self {
+            bytes: held.iter().map(|part| part.len() as u64).sum(),
             held: held.into(),
             rest,
             limit_bytes,
             known_bytes,
-            progress,
             pace,
         }
-    }
-
-    /// Shared view of how far it has come.
-    pub fn progress(&self) -> Arc<BodyProgress> {
-        self.progress.clone()
     }
 }
 
@@ -154,21 +118,15 @@ impl Streamed {
         }
         let Poll::Ready(frame) = Pin::new(&mut self.rest).poll_frame(cx) else {
             ready!(self.pace.poll_too_slow(cx));
-            self.progress.too_slow.store(true, Relaxed);
             return Poll::Ready(Some(Err(BodyError::TooSlow)));
         };
-        let Some(frame) = frame else {
+        let Some(frame) = frame.transpose()? else {
             return Poll::Ready(None);
         };
-        let frame = frame.inspect_err(|error| {
-            self.progress.client_left.store(client_left(error), Relaxed);
-        })?;
         let length = frame.data_ref().map_or(0, Bytes::len);
         self.pace.came(length);
-        let bytes = length as u64;
-        let total = self.progress.bytes.fetch_add(bytes, Relaxed) + bytes;
-        if total > self.limit_bytes {
-            self.progress.too_large.store(true, Relaxed);
+        self.bytes += length as u64;
+        if self.bytes > self.limit_bytes {
             return Poll::Ready(Some(Err(BodyError::TooLarge(self.limit_bytes))));
         }
         Poll::Ready(Some(Ok(frame)))

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::body::{self, BodyProgress, Streamed, UpstreamBody};
+use super::body::{self, Streamed, UpstreamBody};
 use super::client_pace::BodyPace;
 use super::paths::{self, PathKind};
 use super::refusal::Refusal;
@@ -111,14 +111,6 @@ impl Received {
         match &mut self.body {
             Body::Held(bytes) => Some(UpstreamBody::Held(Some(bytes.clone()))),
             Body::Streamed(streamed) => streamed.take().map(UpstreamBody::Streamed),
-        }
-    }
-
-    /// Progress of a streamed body; `None` for one held whole.
-    pub fn progress(&self) -> Option<Arc<BodyProgress>> {
-        match &self.body {
-            Body::Streamed(Some(streamed)) => Some(streamed.progress()),
-            _ => None,
         }
     }
 
@@ -271,8 +263,8 @@ impl Reader<'_> {
         let most = expected.min(self.limits.hold_bytes);
         loop {
             // room for twice what has come: who only declares much must not take it from others
-            self.reserve(most.min((self.bytes * 2).max(RESERVE_BYTES_LEAST)))
-                .await?;
+            let declared_part = most.min((self.bytes * 2).max(RESERVE_BYTES_LEAST));
+            self.reserve(declared_part.max(self.bytes)).await?;
             let Ok(frame) = self.next(&mut incoming).await else {
                 read_away(self.head, incoming);
                 return Err(Refusal::BodyTooSlow);
@@ -299,7 +291,6 @@ impl Reader<'_> {
                 let ended = declared.is_some_and(|bytes| self.bytes as u64 == bytes);
                 return Ok((!ended).then_some(incoming));
             }
-            self.reserve(self.bytes).await?;
         }
     }
 

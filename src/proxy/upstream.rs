@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::arrival::{Arrival, StampedWire};
-use super::body::UpstreamBody;
+use super::body::{BodyError, UpstreamBody};
 use super::framing::Framing;
 use super::pieces;
 use super::read_buffer::ReadBuffer;
@@ -67,7 +67,7 @@ pub enum AttemptError {
     NoAnswer(io::Error),
     /// the request's body broke off at the client's side
     #[error("{0}")]
-    Body(SendError),
+    Body(BodyError),
     /// something came that is no response
     #[error("{0}")]
     NotHttp(#[from] HeadError),
@@ -185,7 +185,7 @@ impl Connection {
             *last_write_ns = Some(at_ns)
         });
         match sent {
-            Poll::Ready(Err(error @ SendError::Body(_))) => Err(AttemptError::Body(error)),
+            Poll::Ready(Err(SendError::Body(error))) => Err(AttemptError::Body(error)),
             Poll::Ready(Err(SendError::Io(error))) => {
                 tracing::debug!(%error, "instance takes no more of the request");
                 Ok(())

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use super::core::Core;
+use super::refusal::Refusal;
 
 /// Where accepted sockets go.
 pub struct Worker {
@@ -36,8 +37,6 @@ pub fn most_connections(wanted: usize) -> usize {
     }
     wanted.min(most)
 }
-
-const TOO_MANY: &str = r#"{"error":{"message":"Too many connections are open (limits.max_connections); try again later.","type":"server_error","param":null,"code":"too_many_connections"}}"#;
 
 /// Accepts until told to stop.
 pub async fn accept(
@@ -83,13 +82,8 @@ fn dispatch(stream: TcpStream, workers: &[Worker], max_connections: usize) {
 }
 
 async fn refuse(mut stream: TcpStream) {
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n{TOO_MANY}",
-        TOO_MANY.len()
-    );
-    let told =
-        tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
+    let answer = Refusal::TooManyConnections.last_words();
+    let told = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&answer)).await;
     if let Ok(Err(error)) = told {
         tracing::debug!(%error, "refused client was gone");
     }

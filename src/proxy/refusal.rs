@@ -79,6 +79,8 @@ pub enum Refusal {
         "Too many request bytes are held at the moment (limits.buffered_bytes); try again later."
     )]
     NoMemory,
+    #[error("Too many connections are open (limits.max_connections); try again later.")]
+    TooManyConnections,
     #[error("This server has no sockets left at the moment; try again later.")]
     NoSocket,
     #[error("{reason}; try again later.")]
@@ -128,6 +130,7 @@ impl Refusal {
             }
             Refusal::NoMemory
             | Refusal::NoSocket
+            | Refusal::TooManyConnections
             | Refusal::NoInstance { .. }
             | Refusal::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Connect { .. } | Refusal::NoAnswer { .. } | Refusal::NoModels => {
@@ -164,6 +167,7 @@ impl Refusal {
             Refusal::BadBody(_) => "body_unreadable",
             Refusal::NoMemory => "buffers_full",
             Refusal::NoSocket => "sockets_exhausted",
+            Refusal::TooManyConnections => "too_many_connections",
             Refusal::Shed { code, .. } => code,
             Refusal::NoInstance { .. } => "no_instance",
             Refusal::Connect { .. } => "connect_failed",
@@ -181,6 +185,7 @@ impl Refusal {
             | Refusal::NoInstance { .. }
             | Refusal::NoMemory
             | Refusal::NoSocket
+            | Refusal::TooManyConnections
             | Refusal::Draining => Outcome::Shed,
             Refusal::Connect { .. } | Refusal::NoAnswer { .. } | Refusal::NoModels => {
                 Outcome::EngineError
@@ -199,6 +204,7 @@ impl Refusal {
             Refusal::KeyBusy { .. }
             | Refusal::NoMemory
             | Refusal::NoSocket
+            | Refusal::TooManyConnections
             | Refusal::NoInstance { .. }
             | Refusal::Draining => Some(1),
             _ => None,

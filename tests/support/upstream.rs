@@ -152,6 +152,12 @@ pub struct Upstream {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+impl Seen {
+    fn open_requests(&self) -> usize {
+        self.written.iter().filter(|written| !written.over).count()
+    }
+}
+
 impl Upstream {
     fn start(script: Script) -> Upstream {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -218,8 +224,7 @@ impl Upstream {
 
     /// Requests that came whole and whose answer is not over.
     pub fn open_requests(&self) -> usize {
-        let seen = self.shared.seen.lock();
-        seen.written.iter().filter(|written| !written.over).count()
+        self.shared.seen.lock().open_requests()
     }
 
     /// The `number`-th request, when it has come whole.
@@ -252,16 +257,17 @@ impl Upstream {
 
     /// Returns when exactly `count` requests are open.
     pub async fn open(&self, count: usize) {
-        self.until("a number of open requests", |seen| {
-            (seen.written.iter().filter(|w| !w.over).count() == count).then_some(())
-        })
-        .await
+        self.open_where(|open| open == count).await;
     }
 
     /// Returns once so many requests or more are open, which cannot be missed as an exact number can.
     pub async fn open_at_least(&self, count: usize) {
-        self.until("open requests", |seen| {
-            (seen.written.iter().filter(|w| !w.over).count() >= count).then_some(())
+        self.open_where(|open| open >= count).await;
+    }
+
+    async fn open_where(&self, holds: impl Fn(usize) -> bool) {
+        self.until("a number of open requests", |seen| {
+            holds(seen.open_requests()).then_some(())
         })
         .await
     }

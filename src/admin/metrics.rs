@@ -16,6 +16,8 @@ use crate::proxy::core::Shared;
 pub struct Process {
     /// open client connections
     pub open_connections: usize,
+    /// tasks alive on the cores
+    pub tasks: usize,
     /// records written; absent where none are kept
     pub records_written: Option<u64>,
     /// records not written because the queue was full; absent where none are kept
@@ -32,6 +34,7 @@ impl Process {
         let records = shared.records.as_ref();
         Process {
             open_connections: shared.connections.load(Relaxed),
+            tasks: shared.tasks(),
             records_written: records.map(|records| records.written()),
             records_dropped: records.map(|records| records.dropped()),
             record_disk_errors: records.map(|records| records.disk_errors()),
@@ -180,6 +183,11 @@ const SHEDS: Described = Described::counter(
 );
 const CONNECTIONS: Described =
     Described::gauge("evenkeel_open_connections", "", "Open client connections.");
+const TASKS: Described = Described::gauge(
+    "evenkeel_tasks",
+    "",
+    "Tasks alive on the cores: some of each core's own, one a client connection, on HTTP/2 one more a request.",
+);
 const RECORDS_WRITTEN: Described =
     Described::counter("evenkeel_records_written_total", "", "Records written.");
 const RECORDS_DROPPED: Described = Described::counter(
@@ -303,6 +311,7 @@ fn process_families(registry: &Registry, process: &Process) -> Vec<Family> {
     build.push(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     vec![
         Family::single(CONNECTIONS, process.open_connections as f64),
+        Family::single(TASKS, process.tasks as f64),
         Family::single(RECORDS_WRITTEN, count(process.records_written)),
         Family::single(RECORDS_DROPPED, count(process.records_dropped)),
         Family::single(RECORD_DISK_ERRORS, count(process.record_disk_errors)),
@@ -322,6 +331,7 @@ pub fn described() -> Vec<Described> {
         SKEW,
         SKEW_BY_CHANCE,
         CONNECTIONS,
+        TASKS,
         RECORDS_WRITTEN,
         RECORDS_DROPPED,
         RECORD_DISK_ERRORS,

@@ -59,6 +59,7 @@ fn busy_text() -> String {
     }
     let process = Process {
         open_connections: 5,
+        tasks: 9,
         records_written: Some(599),
         records_dropped: Some(1),
         record_disk_errors: Some(0),

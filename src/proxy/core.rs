@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::arrival::Stamping;
@@ -55,6 +57,8 @@ pub struct Shared {
     pub live: Vec<Arc<AtomicUsize>>,
     /// the kernel stamps what comes from instances, if it is asked to
     pub stamping: Stamping,
+    /// the cores' runtimes, once they are there
+    pub runtimes: Mutex<Vec<Handle>>,
     /// when it started
     pub started_ns: Ns,
 }
@@ -66,6 +70,12 @@ impl Shared {
             Some(keys) => keys.enter(headers),
             None => Entry::open(),
         }
+    }
+
+    /// Tasks alive on the cores.
+    pub fn tasks(&self) -> usize {
+        let alive = |runtime: &Handle| runtime.metrics().num_alive_tasks();
+        self.runtimes.lock().iter().map(alive).sum()
     }
 
     /// Hands an ended exchange to the writers; never blocks.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
@@ -234,6 +235,7 @@ pub(super) fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         connections: AtomicUsize::new(0),
         live: (0..cores(config)).map(|_| Arc::default()).collect(),
         stamping: Stamping::begin(config.measure.arrival),
+        runtimes: Mutex::default(),
         started_ns: now_ns(),
         config: config.clone(),
     }))
@@ -286,6 +288,7 @@ fn start_workers(
                 .build(),
         };
         let runtime = runtime.map_err(StartError::Worker)?;
+        shared.runtimes.lock().push(runtime.handle().clone());
         let core = Arc::new(Core::new(shared, index));
         let (inbox, sockets) = mpsc::unbounded_channel();
         workers.push(Worker {

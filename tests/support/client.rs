@@ -315,6 +315,18 @@ impl Client {
         Some(self.answer_after(head).await)
     }
 
+    /// Returns when bytes or an end have come, and takes none.
+    pub async fn readable(&self) {
+        if self.buffer.is_empty() {
+            let _ = self.socket.readable().await;
+        }
+    }
+
+    /// Nothing has come that was not read.
+    pub fn is_read_out(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// True if the other side ends the connection within `limit`.
     pub async fn ends_within(&mut self, limit: Duration) -> bool {
         let end = async { while !matches!(self.read().await, Ok(0) | Err(_)) {} };

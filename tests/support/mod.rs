@@ -4,6 +4,9 @@
 pub mod child;
 pub mod client;
 pub mod client_h2;
+pub mod fault;
+pub mod fault_pipe;
+pub mod fault_proxy;
 pub mod http1;
 pub mod proxy;
 pub mod reply;

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tower::ServiceExt;
 
 use super::client_io::{ClientIo, ClientSide};
 use super::client_tls::ClientTls;
@@ -23,6 +24,7 @@ use super::core::Core;
 use super::guard::{self, Guard};
 use super::reply::Reply;
 use super::serve::serve;
+use super::stream_body::StreamBody;
 use super::stream_tasks::{self, StreamTasks};
 use crate::tls::inbound::Inbound;
 
@@ -92,14 +94,14 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
     stopping: watch::Receiver<bool>,
 ) {
     let (config, seen) = (core.shared.config.clone(), side.clone());
-    let service = TowerToHyperService::new(tower::service_fn(move |request: Request<Incoming>| {
+    let service = tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());
         async move {
             let mut serving = pin!(serve(core, side, request));
             let reply = poll_fn(|cx| stream_tasks::noted(serving.as_mut().poll(cx))).await;
             Ok::<Response<Reply>, Infallible>(reply)
         }
-    }));
+    });
     let ended = if is_http2 {
         let streams = StreamTasks::new(config.timeouts.client_write);
         let mut builder = http2::Builder::new(streams.clone());
@@ -109,7 +111,8 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
             .keep_alive_timeout(HTTP2_PING_LIMIT)
             .max_header_list_size(u32::try_from(config.limits.head_bytes).unwrap_or(u32::MAX))
             .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
-        let connection = builder.serve_connection(io, service);
+        let service = service.map_response(|reply| reply.map(StreamBody::new));
+        let connection = builder.serve_connection(io, TowerToHyperService::new(service));
         let idle = streams.idle_for(config.timeouts.client_idle);
         drive(connection, stopping, idle, |connection| {
             connection.graceful_shutdown()
@@ -131,7 +134,7 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
             idle: config.timeouts.client_idle,
         };
         let io = Guard::new(io, seen, limits);
-        let connection = builder.serve_connection(io, service);
+        let connection = builder.serve_connection(io, TowerToHyperService::new(service));
         // the guard sees to idle connections
         let idle = std::future::pending();
         drive(connection, stopping, idle, |connection| {

@@ -39,6 +39,7 @@ pub mod sending;
 pub mod serve;
 pub mod server;
 pub mod skim;
+pub mod stream_body;
 pub mod stream_tasks;
 #[cfg(test)]
 mod timeout_tests;

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use crate::support::client_h2::{ClientH2, next_piece, whole};
+use crate::support::http1::chunk;
 use crate::support::proxy::Setup;
-use crate::support::reply::{DONE, End, Reply, ms, text_event};
+use crate::support::reply::{DONE, End, Reply, SSE_HEAD, ms, text_event};
 use crate::support::upstream::Script;
+use crate::support::{PATIENCE, within};
 
 const PATH: &str = "/v1/chat/completions";
 const BODY: &str =
@@ -88,6 +90,61 @@ async fn a_cut_is_a_reset() {
     assert!(error.is_some(), "a cut answer ended clean");
     assert!(body.starts_with(text_event("Hi").as_bytes()));
     assert_eq!(proxy.record("cut").await["outcome"], "cut");
+}
+
+/// A reset takes away what waits on its stream: it must not be sent before that is out.
+#[tokio::test]
+async fn what_came_with_a_cut_arrives_before_the_reset() {
+    let event = text_event("Hi");
+    for events in [0, 1, 20] {
+        // head, events and the end in one segment
+        let mut bytes = SSE_HEAD.to_vec();
+        for _ in 0..events {
+            bytes.extend_from_slice(&chunk(event.as_bytes()));
+        }
+        let whole = bytes.clone();
+        let upstream =
+            Script::new(move |_| Reply::new().write(ms(0), whole.clone()).then(End::Close)).start();
+        let proxy = Setup::one(&upstream).start();
+        let client = ClientH2::connect(proxy.addr, WINDOW).await;
+        for _ in 0..20 {
+            let mut answer = client.post(PATH, "cut", BODY).await;
+            assert_eq!(answer.status(), 200);
+            let (body, error) = self::whole(answer.body_mut()).await;
+            assert!(error.is_some(), "a cut answer ended clean");
+            assert_eq!(String::from_utf8(body).unwrap(), event.repeat(events));
+        }
+        proxy.settled().await;
+    }
+}
+
+/// A client that takes nothing does not hold a stream for ever whose answer broke off.
+#[tokio::test]
+async fn a_cut_stream_that_is_not_read_ends_too() {
+    const BYTES: usize = 64 << 10;
+    let upstream = Script::new(|_| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n";
+        Reply::new()
+            .write(ms(0), head)
+            .write(ms(0), vec![b'a'; BYTES])
+            .then(End::Close)
+    })
+    .start();
+    let proxy = Setup::one(&upstream)
+        .set("timeouts", "client_write_s = 0.2")
+        .start();
+    let before = proxy.shared().tasks();
+    let client = ClientH2::connect(proxy.addr, 1000).await;
+    let unread = client.post(PATH, "unread", BODY).await;
+    proxy.record("unread").await;
+    let over = async {
+        // the connection's own task remains
+        while proxy.shared().tasks() > before + 1 {
+            tokio::time::sleep(ms(5)).await;
+        }
+    };
+    within("the stream's end", PATIENCE, over).await;
+    drop(unread);
 }
 
 #[tokio::test]

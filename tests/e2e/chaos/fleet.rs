@@ -55,7 +55,9 @@ impl Board {
 
     fn fault(&self, passing: &Passing) -> Fault {
         let id = passing.head.header("x-request-id").unwrap_or_default();
-        let number = id.strip_prefix("chaos-").and_then(|id| id.parse::<usize>().ok());
+        let number = id
+            .strip_prefix("chaos-")
+            .and_then(|id| id.parse::<usize>().ok());
         // health checks pass
         let Some(number) = number else {
             return Fault::none();

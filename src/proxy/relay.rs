@@ -63,6 +63,10 @@ impl Relay {
             source.body.size_hint()
         };
         let quiet = Quiet::new(source.limits.first_event, source.limits.silence);
+        if let Some(client) = open.client() {
+            // the head, which an answer that breaks off at once must not take along
+            client.frame_handed();
+        }
         let bodiless = source.body.is_done();
         let mut relay = Self {
             open: Some(open),

@@ -3,8 +3,11 @@
 
 use crate::support::child::Child;
 use crate::support::client::{Ask, BodyEnd, Client};
+use crate::support::http1::chunk;
 use crate::support::proxy::Setup;
-use crate::support::reply::{DONE, End, Reply, finish_event, gate, ms, role_event, text_event};
+use crate::support::reply::{
+    DONE, End, Reply, SSE_HEAD, finish_event, gate, ms, role_event, text_event,
+};
 use crate::support::upstream::Script;
 
 #[tokio::test]
@@ -39,23 +42,29 @@ async fn a_cut_inside_a_chunk_is_passed_on_as_a_cut() {
 #[tokio::test]
 async fn bytes_before_a_cut_arrive_even_when_both_come_at_once() {
     let event = text_event("Hi");
-    let text = event.clone();
-    let upstream = Script::new(move |_| {
-        let mut reply = Reply::sse().chunk(ms(0), text.as_bytes()).then(End::Close);
-        // one segment: head, chunk, and then the end
-        let parts = reply.steps.drain(..).map(|step| match step {
-            crate::support::reply::Step::Write { bytes, .. } => bytes,
-            _ => unreachable!(),
-        });
-        let joined: Vec<u8> = parts.flatten().collect();
-        Reply::new().write(ms(0), joined).then(End::Close)
-    })
-    .start();
-    let proxy = Setup::one(&upstream).start();
-    for _ in 0..50 {
-        let answer = Client::ask(proxy.addr, &Ask::chat()).await;
-        assert_eq!(answer.text(), event);
-        assert_ne!(answer.end, BodyEnd::Clean);
+    for events in [0, 1, 20] {
+        // one segment: head, chunks, and then the end
+        let mut bytes = SSE_HEAD.to_vec();
+        for _ in 0..events {
+            bytes.extend_from_slice(&chunk(event.as_bytes()));
+        }
+        let upstream = Script::new(move |request| match request.number % 2 {
+            0 => Reply::chat("whole"),
+            _ => Reply::new().write(ms(0), bytes.clone()).then(End::Close),
+        })
+        .start();
+        let proxy = Setup::one(&upstream).start();
+        for _ in 0..50 {
+            // on a connection that had an answer before
+            let mut client = Client::connect(proxy.addr).await;
+            client.send(&Ask::chat().bytes()).await;
+            assert_eq!(client.answer().await.end, BodyEnd::Clean);
+            client.send(&Ask::chat().bytes()).await;
+            let answer = client.answer().await;
+            assert_eq!(answer.status(), 200);
+            assert_eq!(answer.text(), event.repeat(events));
+            assert_ne!(answer.end, BodyEnd::Clean);
+        }
     }
 }
 

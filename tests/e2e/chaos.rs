@@ -54,7 +54,7 @@ fn setup(fleet: &Fleet) -> Setup {
         .set("timeouts", "drain_s = 10.0")
         // faults are a third of all requests: the budget is not what is tried here
         .set("retries", "budget_share = 1.0")
-        .set("retries", "instances_max = 4")
+        .set("retries", &format!("instances_max = {INSTANCES}"))
 }
 
 fn env<T: std::str::FromStr>(name: &str) -> Option<T> {
@@ -218,8 +218,23 @@ impl Run {
             }
         };
         let agreed = tokio::time::timeout(Duration::from_secs(2), agree).await;
-        let open: Vec<_> = (0..INSTANCES).map(|at| self.fleet.open(at)).collect();
-        assert!(agreed.is_ok(), "{last:?} against {open:?} really open");
+        if agreed.is_err() {
+            panic!("{last:?} against what is really open:\n{}", self.open());
+        }
+    }
+
+    /// Exchanges open at the instances, with their plans.
+    fn open(&self) -> String {
+        let mut text = String::new();
+        for (at, proxy) in self.fleet.proxies.iter().enumerate() {
+            for one in proxy.sightings() {
+                if one.end.is_none() && !one.id.is_empty() {
+                    let number = one.id.trim_start_matches("chaos-").parse().unwrap();
+                    text += &format!("i{at}: {one:?} of {:?}\n", self.board.plan(number));
+                }
+            }
+        }
+        text
     }
 
     /// What befell each request upstream, in order of time.

@@ -65,7 +65,7 @@ async fn delays_and_trickles_cost_time_and_no_byte() {
         every: ms(1),
     };
     let slow = |act: Act| Fault::none().down(At::Body(5), act);
-    let least = ms(straight.body().len() as u64 / 20);
+    let least = ms(straight.body().len() as u64 / 20 - 1);
     for (fault, least) in [
         (slow(Act::Delay(ms(40))), ms(40)),
         (slow(trickle), least),

@@ -318,7 +318,7 @@ impl Client {
     /// Returns when bytes or an end have come, and takes none.
     pub async fn readable(&self) {
         if self.buffer.is_empty() {
-            let _ = self.socket.readable().await;
+            let _ = self.socket.peek(&mut [0]).await;
         }
     }
 

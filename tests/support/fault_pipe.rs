@@ -237,16 +237,17 @@ impl<'a> Way<'a> {
             None => bytes,
         };
         let (most, every) = self.trickle.unwrap_or((bytes.len(), Duration::ZERO));
-        for piece in bytes.chunks(most) {
+        for (at, piece) in bytes.chunks(most).enumerate() {
+            // not after the last piece: the next exchange may begin then
+            if at > 0 && every.is_zero() {
+                tokio::task::yield_now().await;
+            } else if at > 0 {
+                tokio::time::sleep(every).await;
+            }
             if self.to.write_all(piece).await.is_err() {
                 // whoever left is seen by the read of its side
                 self.shut = true;
                 return Turn::On;
-            }
-            if !every.is_zero() {
-                tokio::time::sleep(every).await;
-            } else if self.trickle.is_some() {
-                tokio::task::yield_now().await;
             }
         }
         Turn::On

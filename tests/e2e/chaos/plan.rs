@@ -199,7 +199,8 @@ impl Plan {
         }
         let in_head = At::Byte(1 + self.offset % 60);
         let in_body = At::Body(self.offset);
-        let in_request = At::Byte(1 + self.offset % 300);
+        // the shortest request is longer
+        let in_request = At::Byte(1 + self.offset % 200);
         let wait = Act::Delay(ms(1 + self.offset % 8));
         let answer = |text: String| none().up(At::Byte(0), Act::Answer(text.into()));
         match self.kind {

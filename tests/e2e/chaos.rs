@@ -34,7 +34,7 @@ use crate::support::{PATIENCE, within};
 const REQUESTS: usize = 20_000;
 const INSTANCES: usize = 6;
 /// A multiple of 5, so that each lane has one protocol.
-const LANES: usize = 150;
+const LANES: usize = 200;
 const ROUNDS: usize = 4;
 /// Requests held open at each checkpoint.
 const HELD: usize = 12;

@@ -226,3 +226,39 @@ async fn a_client_that_leaves_after_the_end_was_served_well() {
     client.abort();
     assert_eq!(proxy.record("f").await["outcome"], "ok");
 }
+
+/// C19, C23: not an upstream error, and no sample of a latency.
+#[tokio::test]
+async fn a_cancel_is_no_failure_of_the_instance_and_no_latency() {
+    let upstream = Script::new(|_| Reply::paced_chat(1000, ms(10))).start();
+    let proxy = Setup::one(&upstream)
+        .health("check_path = \"\", failures_in_a_row = 2, window_requests = 2, failure_share = 0.1, when_none_left = \"refuse\"")
+        .start();
+    for number in 0..10 {
+        let id = format!("c{number}");
+        let mut client = Client::connect(proxy.addr).await;
+        client.send(&Ask::chat().id(&id).bytes()).await;
+        if number % 2 == 0 {
+            upstream.request(number).await;
+        } else {
+            let head = client.head().await;
+            client.body(&head).at_least(600).await;
+        }
+        client.abort();
+        let record = proxy.record(&id).await;
+        assert_eq!(record["outcome"], "client_cancelled", "{record}");
+    }
+    let text = proxy.admin_text("/metrics").await;
+    let value = |start: &str| -> f64 {
+        let lines = text.lines().filter(|line| line.starts_with(start));
+        lines
+            .map(|l| l.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum()
+    };
+    assert_eq!(value("evenkeel_instance_up{"), 1.0, "{text}");
+    assert_eq!(value("evenkeel_instance_ejections_total{"), 0.0);
+    for figure in ["e2e", "client_ttft", "server_ttft", "tpot", "chunk_gap"] {
+        let samples = value(&format!("evenkeel_{figure}_seconds_count"));
+        assert_eq!(samples, 0.0, "{figure}");
+    }
+}

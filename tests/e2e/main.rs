@@ -10,6 +10,7 @@ mod bodies;
 mod chaos;
 mod chunk_file;
 mod client_leaves;
+mod client_leaves_h2;
 mod drain;
 mod endings;
 mod equivalence;

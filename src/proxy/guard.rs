@@ -38,6 +38,8 @@ pub struct Guard<I> {
     place: Place,
     /// heads hyper was given
     heads: u64,
+    /// hyper has yet to come back for more after the newest of those
+    unserved: bool,
     /// the last of those whose answer's end wakes this task
     awaited: u64,
     last: Option<LastWords>,
@@ -84,6 +86,7 @@ impl<I: Read + Write + Unpin> Guard<I> {
             good: 0,
             place: Place::Head(RequestHead::default()),
             heads: 0,
+            unserved: false,
             awaited: 0,
             last: None,
         }
@@ -110,6 +113,7 @@ impl<I: Read + Write + Unpin> Guard<I> {
                     Ok(Some((length, framing))) => {
                         self.good += length;
                         self.heads += 1;
+                        self.unserved = true;
                         self.place = Place::Body(framing);
                     }
                     Ok(None) => return,
@@ -247,13 +251,22 @@ impl<I: Read + Write + Unpin> Read for Guard<I> {
                 return this.poll_end(cx);
             }
             let had = this.held.len();
-            match this.poll_more(cx, buf.remaining())? {
-                Poll::Ready(0) => return Poll::Ready(Ok(())),
-                Poll::Ready(_) => this.look(),
-                Poll::Pending => match ready!(this.poll_too_late(cx)) {
-                    true => this.refuse(&Refusal::HeadTooSlow),
-                    false => return Poll::Ready(Ok(())),
-                },
+            match this.poll_more(cx, buf.remaining()) {
+                // told at once, the end would take a request along that came with it and was not looked at yet
+                Poll::Ready(Ok(0) | Err(_)) if std::mem::take(&mut this.unserved) => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(_)) => this.look(),
+                Poll::Pending => {
+                    this.unserved = false;
+                    match ready!(this.poll_too_late(cx)) {
+                        true => this.refuse(&Refusal::HeadTooSlow),
+                        false => return Poll::Ready(Ok(())),
+                    }
+                }
             }
             if had == 0 {
                 // the head's own time begins with its first byte

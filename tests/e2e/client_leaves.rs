@@ -262,3 +262,19 @@ async fn a_cancel_is_no_failure_of_the_instance_and_no_latency() {
         assert_eq!(samples, 0.0, "{figure}");
     }
 }
+
+/// The end comes along with the request: it was there all the same.
+#[tokio::test]
+async fn at_once_leaves_a_record_too() {
+    let upstream = silent();
+    let proxy = Setup::one(&upstream).start();
+    for number in 0..20 {
+        let id = format!("a{number}");
+        let mut client = Client::connect(proxy.addr).await;
+        client.send(&Ask::chat().id(&id).bytes()).await;
+        drop(client);
+        let record = proxy.record(&id).await;
+        assert_eq!(record["outcome"], "client_cancelled", "{record}");
+    }
+    proxy.settled().await;
+}

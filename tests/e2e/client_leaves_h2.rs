@@ -93,6 +93,9 @@ async fn between_the_head_and_the_first_event() {
 async fn while_a_held_body_is_being_sent() {
     let upstream = silent();
     let proxy = Setup::one(&upstream).start();
+    // an answer came: the core's own tasks are there
+    let first = ClientH2::connect(proxy.addr, WINDOW).await;
+    assert_eq!(first.post("/none", "first", BODY).await.status(), 404);
     let before = proxy.shared().tasks();
     let sending = begin(&proxy, "d", 1000).await;
     // the connection's task, and the request's

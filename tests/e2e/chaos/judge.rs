@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::INSTANCES;
 use super::fleet::Spell;
 use super::lanes::View;
 use super::plan::{Conduct, Kind};
@@ -95,6 +96,18 @@ impl Case<'_> {
                 && overlaps(spell, self.view.begun, self.view.ended)
         };
         self.spells.iter().any(meanwhile)
+    }
+
+    /// No instance was well throughout: each died meanwhile, or was still out after an ill spell.
+    fn nobody_was_well(&self) -> bool {
+        let ill = |instance: usize| {
+            let since = self.view.begun.checked_sub(OUT_MAX);
+            self.spells.iter().any(|spell| {
+                spell.instance == instance
+                    && overlaps(spell, since.unwrap_or(self.view.begun), self.view.ended)
+            })
+        };
+        (0..INSTANCES).all(ill)
     }
 
     /// A reset may take away bytes that Evenkeel had not read yet; a death may follow right on the last of them.
@@ -266,7 +279,7 @@ impl Case<'_> {
         let refused = matches!(cause, "connect_failed" | "no_instance");
         // busy everywhere else, it may come to a dead one while those that are left are out
         let busy = self.view.plan.kind == Kind::BusyEverywhere && self.sightings.len() > 1;
-        ensure(!refused || busy, || {
+        ensure(!refused || busy || self.nobody_was_well(), || {
             "no other instance served what a dead one refused".to_owned()
         })?;
         let (attempts, seen) = (&record["attempts"], self.sightings.len() as u64);
@@ -283,6 +296,9 @@ impl Case<'_> {
         Ok(())
     }
 }
+
+/// An instance that is well again is in again after this: a check's interval and its time limit.
+const OUT_MAX: Duration = Duration::from_millis(1250);
 
 /// Evenkeel may learn of what was before later than of what came after.
 const LATER: Duration = Duration::from_millis(500);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::PolicyConfig;
 use crate::load::{EngineGauges, InstanceState};
 use crate::shape::RequestShape;
 
@@ -142,6 +143,9 @@ pub enum Input {
     SetGauges {
         id: InstanceId,
         gauges: EngineGauges,
+    },
+    SetPolicy {
+        config: PolicyConfig,
     },
     Arrive {
         ticket: Ticket,

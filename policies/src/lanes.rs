@@ -64,7 +64,11 @@ impl LaneRules {
 
     /// The first lane that is long enough for uncached prompt + predicted output.
     pub fn classify(&self, shape: &RequestShape) -> usize {
-        let tokens = u64::from(shape.uncached_tokens()) + u64::from(shape.predicted_output_tokens);
+        self.lane_of(shape.work_tokens())
+    }
+
+    /// The same by the tokens themselves.
+    pub(crate) fn lane_of(&self, tokens: u64) -> usize {
         let fits = |limit: &Option<u32>| limit.is_none_or(|limit| tokens <= u64::from(limit));
         self.limits
             .iter()

@@ -13,12 +13,14 @@ pub(crate) struct Waiter {
     pub shape: RequestShape,
     pub exclude: Vec<InstanceId>,
     pub since_ns: u64,
+    /// when it has waited as long as it may; never before that of who stands ahead in its line
+    deadline_ns: u64,
     number: u64,
 }
 
 impl Waiter {
     fn work_tokens(&self) -> u64 {
-        u64::from(self.shape.uncached_tokens()) + u64::from(self.shape.predicted_output_tokens) + 1
+        self.shape.work_tokens() + 1
     }
 }
 
@@ -92,19 +94,38 @@ impl Queue {
             let line = &mut self.lines[lane];
             line.served_tokens = line.served_tokens.max(least);
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        let waiter = Waiter {
-            ticket,
-            shape: *shape,
-            exclude: exclude.to_vec(),
-            since_ns: now_ns,
-            number,
-        };
-        self.lines[lane].waiters.push_back(waiter);
-        self.places.insert(ticket, (lane, number));
-        self.bytes += shape.body_bytes;
+        self.stand(
+            lane,
+            Waiter {
+                ticket,
+                shape: *shape,
+                exclude: exclude.to_vec(),
+                since_ns: now_ns,
+                deadline_ns: now_ns.saturating_add(self.max_wait_ns),
+                number: 0,
+            },
+        );
         Ok(())
+    }
+
+    /// Puts one who waits already at the end of a line, whatever the bounds say: it was promised a place.
+    pub fn stand(&mut self, lane: usize, mut waiter: Waiter) {
+        let waiters = &mut self.lines[lane].waiters;
+        let ahead = waiters.back().map_or(0, |one| one.deadline_ns);
+        waiter.deadline_ns = waiter.deadline_ns.max(ahead);
+        waiter.number = self.next_number;
+        self.next_number += 1;
+        self.places.insert(waiter.ticket, (lane, waiter.number));
+        self.bytes += waiter.shape.body_bytes;
+        waiters.push_back(waiter);
+    }
+
+    /// All who wait, in the order in which they came.
+    pub fn into_waiters(self) -> Vec<Waiter> {
+        let lines = self.lines.into_iter();
+        let mut waiters: Vec<Waiter> = lines.flat_map(|line| line.waiters).collect();
+        waiters.sort_by_key(|waiter| waiter.number);
+        waiters
     }
 
     pub fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
@@ -143,7 +164,7 @@ impl Queue {
         let front = |line: &Line| {
             line.waiters
                 .front()
-                .filter(|one| self.deadline(one) <= now_ns)
+                .filter(|one| one.deadline_ns <= now_ns)
                 .map(|one| one.ticket)
         };
         let ticket = self.lines.iter().find_map(front)?;
@@ -163,12 +184,8 @@ impl Queue {
         self.lines
             .iter()
             .filter_map(|line| line.waiters.front())
-            .map(|waiter| self.deadline(waiter))
+            .map(|waiter| waiter.deadline_ns)
             .min()
-    }
-
-    fn deadline(&self, waiter: &Waiter) -> u64 {
-        waiter.since_ns.saturating_add(self.max_wait_ns)
     }
 
     #[cfg(test)]

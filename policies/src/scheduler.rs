@@ -10,6 +10,7 @@ use slab::Slab;
 
 mod grants;
 mod known;
+mod policies;
 mod replay;
 mod sheds;
 
@@ -75,6 +76,8 @@ struct Lease {
     decode_tokens: u32,
     /// output tokens predicted at the grant
     predicted_tokens: u32,
+    /// uncached prompt and predicted output at the grant: what a lane goes by
+    work_tokens: u64,
 }
 
 /// Chooses instances and counts what is open on them.
@@ -87,6 +90,8 @@ pub struct Scheduler {
     places: BTreeMap<InstanceId, usize>,
     leases: Slab<Lease>,
     counters: Counters,
+    /// of the policies before this one
+    past_fallbacks: u64,
     typical_tokens: f64,
     finish_interval_ns: Option<f64>,
     last_finish_ns: Option<u64>,
@@ -109,23 +114,17 @@ impl Scheduler {
     }
 
     fn build(config: &PolicyConfig, policy: Box<dyn Policy>, seed: u64) -> Self {
-        let lanes = match config {
-            PolicyConfig::Lanes(lanes) => Some(lanes),
-            _ => None,
-        };
-        let rules = lanes.map(LaneRules::new);
-        let queued = rules
-            .as_ref()
-            .filter(|_| lanes.is_some_and(|lanes| lanes.slots_per_instance.is_some()));
+        let (rules, queue) = policies::lanes_of(config);
         Self {
             policy,
             rng: PolicyRng::seed_from_u64(seed),
-            queue: queued.map(|rules| Queue::new(rules.names().len(), rules.queue())),
+            queue,
             rules,
             slots: Vec::new(),
             places: BTreeMap::new(),
             leases: Slab::new(),
             counters: Counters::default(),
+            past_fallbacks: 0,
             typical_tokens: 0.0,
             finish_interval_ns: None,
             last_finish_ns: None,

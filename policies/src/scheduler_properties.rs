@@ -32,6 +32,8 @@ enum Op {
     Remove(u32),
     State(u32, InstanceState),
     Gauges(u32, u32),
+    Policy(PolicyConfig),
+    SlowStart(u32, u64),
     Wait(u64),
 }
 
@@ -54,6 +56,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..IDS).prop_map(Op::Remove),
         2 => (0..IDS, state).prop_map(|(id, state)| Op::State(id, state)),
         1 => (0..IDS, 0..20_u32).prop_map(|(id, running)| Op::Gauges(id, running)),
+        2 => config().prop_map(Op::Policy),
+        1 => (0..IDS, 0..4_000_000_000_u64).prop_map(|(id, ns)| Op::SlowStart(id, ns)),
         2 => (0..4_000_000_000_u64).prop_map(Op::Wait),
     ]
 }
@@ -154,6 +158,11 @@ impl Truth {
         };
         self.shapes.insert(ticket, (shape, exclude));
         (ticket, shape)
+    }
+
+    fn sheds(&self) -> u64 {
+        let counters = self.scheduler.counters();
+        counters.shed_queue_wait + counters.shed_no_instance
     }
 
     fn lease(&self, at: usize) -> Option<LeaseId> {
@@ -330,6 +339,22 @@ impl Truth {
                 };
                 self.scheduler.set_gauges(now, InstanceId(id), gauges);
             }
+            Op::Policy(config) => {
+                let waiting = self.waiting.clone();
+                let shed = self.sheds();
+                self.scheduler
+                    .set_policy(now, &config, &mut self.out)
+                    .unwrap();
+                let granted = |action: &Action| matches!(action, Action::Grant(_));
+                assert!(
+                    self.out.iter().all(granted),
+                    "a waiter was shed by a new policy"
+                );
+                assert_eq!(self.sheds(), shed);
+                let left = waiting.len() - self.out.len();
+                assert_eq!(self.scheduler.queue_len(), left);
+            }
+            Op::SlowStart(id, ns) => self.scheduler.slow_start(now, InstanceId(id), ns),
             Op::Wait(ns) => {
                 self.now_ns += ns;
                 self.scheduler.expire(self.now_ns, &mut self.out);

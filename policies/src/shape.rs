@@ -87,4 +87,9 @@ impl RequestShape {
     pub fn uncached_tokens(&self) -> u32 {
         self.prompt_tokens.saturating_sub(self.cached_tokens)
     }
+
+    /// What the request asks of an instance: uncached prompt and predicted output.
+    pub fn work_tokens(&self) -> u64 {
+        u64::from(self.uncached_tokens()) + u64::from(self.predicted_output_tokens)
+    }
 }

@@ -163,6 +163,7 @@ impl Scheduler {
             prefill_tokens: prefill,
             decode_tokens: decode,
             predicted_tokens: decode,
+            work_tokens: shape.work_tokens(),
         });
         let grant = Grant {
             ticket,

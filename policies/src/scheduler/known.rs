@@ -64,7 +64,10 @@ impl Scheduler {
 
     /// Decisions that could not follow the policy's own rule.
     pub fn fallbacks(&self) -> u64 {
-        self.policy.fallbacks() + self.counters.excluded_used + self.counters.policy_failed
+        self.past_fallbacks
+            + self.policy.fallbacks()
+            + self.counters.excluded_used
+            + self.counters.policy_failed
     }
 
     /// Number of the last call.

@@ -23,6 +23,10 @@ impl Scheduler {
             Input::SetWeight { id, weight } => self.set_weight(now, *id, *weight),
             Input::SlowStart { id, length_ns } => self.slow_start(now, *id, *length_ns),
             Input::SetGauges { id, gauges } => self.set_gauges(now, *id, *gauges),
+            Input::SetPolicy { config } => {
+                // it was checked when it was recorded
+                let _ = self.set_policy(now, config, out);
+            }
             Input::Arrive {
                 ticket,
                 shape,

@@ -54,7 +54,7 @@ impl Scheduler {
     }
 
     pub(super) fn learn_size(&mut self, shape: &RequestShape) {
-        let tokens = f64::from(shape.uncached_tokens()) + f64::from(shape.predicted_output_tokens);
+        let tokens = shape.work_tokens() as f64;
         let gain = if self.typical_tokens == 0.0 {
             1.0
         } else {

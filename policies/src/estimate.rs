@@ -110,6 +110,11 @@ impl LengthEstimator {
         }
     }
 
+    /// From now on a picture counts as `image_tokens`; what was learnt stays.
+    pub fn set_image_tokens(&mut self, image_tokens: u32) {
+        self.image_tokens = image_tokens;
+    }
+
     /// Prompt tokens of the whole request.
     pub fn prompt_tokens(&self, model: &str, facts: &PromptFacts) -> u32 {
         let fixed = self.fixed_tokens(facts);

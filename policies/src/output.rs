@@ -60,6 +60,11 @@ impl OutputPredictor {
         }
     }
 
+    /// Another default before any answer; what was learnt stays.
+    pub fn set_default_tokens(&mut self, default_tokens: u32) {
+        self.default_tokens = default_tokens;
+    }
+
     /// Output tokens over all choices; 0 for embeddings, which generate nothing.
     pub fn predict(
         &self,

@@ -150,8 +150,9 @@ fn instance_key(pool: &PoolSnapshot, instance: &InstanceSnapshot) -> SeriesKey {
 pub fn json(shared: &Shared) -> Value {
     let figures = Figures::read(shared);
     let speeds = shared.registry.speeds();
-    let pools = shared.fleet.pools.iter().map(|pool| {
-        let snapshot = pool.snapshot();
+    let generation = shared.generation();
+    let pools = generation.fleet.snapshot().pools.into_iter();
+    let pools = pools.map(|snapshot| {
         let speed_of = |name: &str| {
             let speed = speeds
                 .iter()

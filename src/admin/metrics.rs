@@ -26,6 +26,10 @@ pub struct Process {
     pub record_disk_errors: Option<u64>,
     /// access log lines dropped because the queue was full; absent where none is kept
     pub access_log_dropped: Option<u64>,
+    /// configuration files read again and taken, and refused
+    pub reloads: (u64, u64),
+    /// the last one read is in use
+    pub last_reload_taken: bool,
 }
 
 impl Process {
@@ -39,6 +43,8 @@ impl Process {
             records_dropped: records.map(|records| records.dropped()),
             record_disk_errors: records.map(|records| records.disk_errors()),
             access_log_dropped: shared.access_log.as_ref().map(|log| log.dropped()),
+            reloads: shared.reloads.counts(),
+            last_reload_taken: shared.reloads.last_was_taken(),
         }
     }
 }
@@ -205,6 +211,16 @@ const ACCESS_LOG_DROPPED: Described = Described::counter(
     "",
     "Access log lines not written because the queue was full.",
 );
+const RELOADS: Described = Described::counter(
+    "evenkeel_config_reloads_total",
+    "",
+    "Configuration files read again, by result: taken, refused.",
+);
+const LAST_RELOAD: Described = Described::gauge(
+    "evenkeel_config_last_reload_taken",
+    "",
+    "1 if the configuration file that was read last is in use, 0 if it was refused and the one before goes on.",
+);
 const FIGURES_BYTES: Described = Described::gauge(
     "evenkeel_figures_memory_bytes",
     "bytes",
@@ -214,7 +230,7 @@ const BUILD: Described = Described::gauge("evenkeel_build_info", "", "1, with th
 
 /// The text for a running server.
 pub fn text(shared: &Shared) -> Result<String, ::prometheus::Error> {
-    let fleet = shared.fleet.snapshot();
+    let fleet = shared.generation().fleet.snapshot();
     encode(&shared.registry, &fleet, &Process::of(shared), now_ns())
 }
 
@@ -225,6 +241,7 @@ pub fn encode(
     process: &Process,
     now_ns: Ns,
 ) -> Result<String, ::prometheus::Error> {
+    let fleet = &fleet.by_name();
     let known = fleet
         .instances()
         .map(|(pool, instance)| (pool.name.clone(), instance.name.clone()));
@@ -309,7 +326,14 @@ fn process_families(registry: &Registry, process: &Process) -> Vec<Family> {
     let count = |count: Option<u64>| count.map(|count| count as f64);
     let mut build = Family::new(BUILD);
     build.push(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let mut reloads = Family::new(RELOADS);
+    let (taken, refused) = process.reloads;
+    reloads.push(&[("result", "taken")], taken as f64);
+    reloads.push(&[("result", "refused")], refused as f64);
+    let last = f64::from(u8::from(process.last_reload_taken));
     vec![
+        reloads,
+        Family::single(LAST_RELOAD, last),
         Family::single(CONNECTIONS, process.open_connections as f64),
         Family::single(TASKS, process.tasks as f64),
         Family::single(RECORDS_WRITTEN, count(process.records_written)),
@@ -336,6 +360,8 @@ pub fn described() -> Vec<Described> {
         RECORDS_DROPPED,
         RECORD_DISK_ERRORS,
         ACCESS_LOG_DROPPED,
+        RELOADS,
+        LAST_RELOAD,
         FIGURES_BYTES,
         BUILD,
     ];

@@ -64,6 +64,8 @@ fn busy_text() -> String {
         records_dropped: Some(1),
         record_disk_errors: Some(0),
         access_log_dropped: None,
+        reloads: (3, 1),
+        last_reload_taken: true,
     };
     encode(&registry, &fleet(&[NASTY, "b", "c", "idle"]), &process, 1).unwrap()
 }

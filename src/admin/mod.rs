@@ -1,7 +1,7 @@
-//! The admin listener: metrics, readiness, the state of the fleet as JSON, and draining an instance.
+//! The admin listener: metrics, readiness, the state of the fleet as JSON, and what changes it.
 
 pub mod access;
-pub mod drain;
+pub mod changes;
 pub mod fleet;
 pub mod metrics;
 pub mod stats;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,7 +22,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
 use crate::proxy::core::Shared;
+use changes::Change;
 
+/// Largest body of a request; an instance fits many times.
+const BODY_BYTES_MAX: usize = 64 * 1024;
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -52,14 +55,18 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Merging a large fleet's figures takes milliseconds: not on the thread that accepts clients.
 async fn answer_apart(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bytes> {
-    if let Err(denied) = shared
-        .admin_access
-        .check(request.method(), request.headers())
-    {
+    let (parts, body) = request.into_parts();
+    let access = &shared.generation().admin_access;
+    if let Err(denied) = access.check(&parts.method, &parts.headers) {
         return reply(denied.status(), JSON, error(&denied.to_string()));
     }
+    let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
+        let message = error("the body is too large, or did not come whole");
+        return reply(StatusCode::BAD_REQUEST, JSON, message);
+    };
+    let body = body.to_bytes();
     let answered = tokio::task::spawn_blocking(move || {
-        answer(&shared, request.method(), request.uri().path())
+        answer(&shared, &parts.method, parts.uri.path(), &body)
     });
     answered.await.unwrap_or_else(|panicked| {
         let message = error(&panicked.to_string());
@@ -67,7 +74,7 @@ async fn answer_apart(shared: Arc<Shared>, request: Request<Incoming>) -> Respon
     })
 }
 
-fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
+fn answer(shared: &Shared, method: &Method, path: &str, body: &[u8]) -> Response<Bytes> {
     let known = [
         "/live",
         "/livez",
@@ -77,12 +84,13 @@ fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
         "/api/fleet",
         "/api/stats",
     ];
-    if let Some(change) = drain::Change::parse(path) {
-        return changed(shared, method, &change);
+    if let Some(change) = Change::parse(path) {
+        return changed(shared, method, &change, body);
     }
     if !known.contains(&path) {
         let message = format!(
-            "not found; this listener serves {} and POST /api/pools/POOL/instances/INSTANCE/drain or …/undrain",
+            "not found; this listener serves {} and, by POST, /api/reload, /api/pools/POOL/instances, and \
+             /api/pools/POOL/instances/INSTANCE/drain, …/undrain or …/remove",
             known.join(", ")
         );
         return reply(StatusCode::NOT_FOUND, JSON, error(&message));
@@ -103,15 +111,13 @@ fn answer(shared: &Shared, method: &Method, path: &str) -> Response<Bytes> {
     }
 }
 
-fn changed(shared: &Shared, method: &Method, change: &drain::Change) -> Response<Bytes> {
+fn changed(shared: &Shared, method: &Method, change: &Change, body: &[u8]) -> Response<Bytes> {
     if method != Method::POST {
-        let message = error("only POST changes an instance");
+        let message = error("only POST changes something");
         return reply(StatusCode::METHOD_NOT_ALLOWED, JSON, message);
     }
-    match change.apply(&shared.fleet) {
-        Ok(state) => reply(StatusCode::OK, JSON, state.to_string()),
-        Err(unknown) => reply(StatusCode::NOT_FOUND, JSON, error(&unknown)),
-    }
+    let (status, told) = change.apply(shared, body);
+    reply(status, JSON, told.to_string())
 }
 
 fn metrics(shared: &Shared) -> Response<Bytes> {
@@ -130,7 +136,8 @@ fn metrics(shared: &Shared) -> Response<Bytes> {
 
 /// Ready: not stopping, and every pool has an instance that takes requests.
 fn ready(shared: &Shared) -> Response<Bytes> {
-    let out: Vec<String> = shared
+    let generation = shared.generation();
+    let out: Vec<String> = generation
         .fleet
         .pools
         .iter()

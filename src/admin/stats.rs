@@ -50,11 +50,12 @@ pub fn json(shared: &Shared) -> Value {
         })
     });
     let access_log = shared.access_log.as_ref();
-    let fleet = shared.fleet.snapshot();
+    let generation = shared.generation();
+    let fleet = generation.fleet.snapshot();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_s": now_ns().saturating_sub(shared.started_ns) as f64 / 1e9,
-        "workers": shared.config.server.workers,
+        "workers": generation.config.server.workers,
         "draining": shared.draining.load(Relaxed),
         "connections": {
             "open": shared.connections.load(Relaxed),

@@ -72,6 +72,10 @@ impl Checker<'_> {
         let limits = self.limits(file.limits);
         let timeouts = self.timeouts(file.timeouts);
         let retries = self.retries(file.retries);
+        let reload = Reload {
+            watch: file.reload.watch,
+            check: self.seconds("reload", "check_s", file.reload.check_s),
+        };
         let measure = self.measure(file.measure);
         let records = file.records.map(|records| self.records(records));
         let log = self.log(file.log);
@@ -86,6 +90,7 @@ impl Checker<'_> {
             limits,
             timeouts,
             retries,
+            reload,
             measure,
             records,
             log,
@@ -275,6 +280,10 @@ impl Checker<'_> {
             client_write: self.seconds(section, "client_write_s", timeouts.client_write_s),
             client_idle: self.seconds(section, "client_idle_s", timeouts.client_idle_s),
             upstream_idle: self.seconds(section, "upstream_idle_s", timeouts.upstream_idle_s),
+            drain_notice: match timeouts.drain_notice_s {
+                0.0 => Duration::ZERO,
+                notice_s => self.seconds(section, "drain_notice_s", notice_s),
+            },
             drain: self.seconds(section, "drain_s", timeouts.drain_s),
         }
     }

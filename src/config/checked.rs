@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// second tries of a request
     pub retries: Retries,
+    /// when the configuration is read again
+    pub reload: Reload,
     /// what is measured and how
     pub measure: Measure,
     /// records of requests; `None` writes none
@@ -73,7 +75,7 @@ pub struct Server {
 }
 
 /// TLS with clients.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
     /// the certificate, and those that lead to its authority
     pub cert: PathBuf,
@@ -116,7 +118,7 @@ pub struct Admin {
 }
 
 /// A client's API key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// unique; up to 128 bytes
     pub name: Arc<str>,
@@ -163,6 +165,15 @@ pub struct Limits {
     pub max_series: usize,
 }
 
+/// When the configuration is read again by itself.
+#[derive(Debug, Clone)]
+pub struct Reload {
+    /// whether the file, and files that it names, are watched
+    pub watch: bool,
+    /// time between two looks at them
+    pub check: Duration,
+}
+
 /// Second tries of a request that no instance has begun to answer.
 #[derive(Debug, Clone)]
 pub struct Retries {
@@ -199,7 +210,9 @@ pub struct Timeouts {
     pub client_idle: Duration,
     /// after which an idle connection to an instance is closed; engines close at 5 s
     pub upstream_idle: Duration,
-    /// for open requests to end after a signal to stop
+    /// between saying so (`/ready`) and refusing new connections, after a signal to stop
+    pub drain_notice: Duration,
+    /// for open requests to end then
     pub drain: Duration,
 }
 
@@ -255,7 +268,7 @@ pub enum ChunkSink {
 }
 
 /// Records of requests: one JSON line each.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Records {
     /// folder of the run's files
     pub dir: PathBuf,
@@ -281,7 +294,7 @@ pub struct Log {
 }
 
 /// One line a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLog {
     /// file to append to; `None` is standard error
     pub path: Option<PathBuf>,
@@ -362,7 +375,7 @@ pub struct Health {
 }
 
 /// TLS with a pool's instances.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolTls {
     /// authorities that instances' certificates are checked against; `None` takes the public ones
     pub ca: Option<PathBuf>,
@@ -372,8 +385,17 @@ pub struct PoolTls {
     pub server_name: Option<ServerName<'static>>,
 }
 
+impl PoolTls {
+    /// All files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let identity = self.identity.iter();
+        let identity = identity.flat_map(|one| [one.cert.as_path(), one.key.as_path()]);
+        self.ca.as_deref().into_iter().chain(identity)
+    }
+}
+
 /// A certificate and its key, in PEM files.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// the certificate, and those that lead to its authority
     pub cert: PathBuf,
@@ -489,6 +511,17 @@ pub enum NoPool {
 }
 
 impl Config {
+    /// Files that are read when the configuration is, but for those of `server.tls`, which are watched apart.
+    pub fn named_files(&self) -> impl Iterator<Item = &Path> {
+        let tls = self.pools.iter().flat_map(|pool| pool.tls.files());
+        let keys = self
+            .pools
+            .iter()
+            .filter_map(|pool| pool.engine_key.as_ref());
+        let secrets = keys.chain(&self.admin.token);
+        tls.chain(secrets.filter_map(SecretSource::file))
+    }
+
     /// Where a request for `model` may go.
     pub fn pools_for(&self, model: Option<&str>) -> Result<PoolChoice<'_>, NoPool> {
         let Some(model) = model else {

@@ -63,6 +63,12 @@ impl Report {
         faults.collect::<Vec<_>>().join("\n\n")
     }
 
+    /// The line a fault is on, from 1.
+    pub fn line(&self, fault: &Fault) -> usize {
+        let before = &self.text.as_bytes()[..fault.span.start.min(self.text.len())];
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
     fn group<'a>(&'a self, fault: &'a Fault) -> Group<'a> {
         let annotation = AnnotationKind::Primary
             .span(self.within(&fault.span))

@@ -6,7 +6,9 @@
 mod check;
 pub mod checked;
 pub mod cli;
-mod error;
+pub mod edit;
+pub mod error;
+pub mod fixed;
 pub mod hash_key;
 mod health;
 pub mod key_hash;

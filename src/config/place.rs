@@ -24,15 +24,38 @@ pub fn span_of(document: &Spanned<DeTable<'_>>, path: &[Step<'_>]) -> Range<usiz
     };
     let mut value = value;
     for step in rest {
-        let next = match (value.get_ref(), step) {
-            (DeValue::Table(table), Step::Key(key)) => entry(table, key).map(|(_, inner)| inner),
-            (DeValue::Array(items), Step::Index(index)) => items.get(*index),
-            _ => None,
+        let Some(inner) = next(value, step) else {
+            break;
         };
-        let Some(inner) = next else { break };
         value = inner;
     }
     value.span()
+}
+
+/// The value at `path`, if it is in the file.
+pub fn value_at<'t, 'i>(
+    document: &'t Spanned<DeTable<'i>>,
+    path: &[Step<'_>],
+) -> Option<&'t Spanned<DeValue<'i>>> {
+    let (Step::Key(first), rest) = path.split_first()? else {
+        return None;
+    };
+    let (_, mut value) = entry(document.get_ref(), first)?;
+    for step in rest {
+        value = next(value, step)?;
+    }
+    Some(value)
+}
+
+fn next<'t, 'i>(
+    value: &'t Spanned<DeValue<'i>>,
+    step: &Step<'_>,
+) -> Option<&'t Spanned<DeValue<'i>>> {
+    match (value.get_ref(), step) {
+        (DeValue::Table(table), Step::Key(key)) => entry(table, key).map(|(_, inner)| inner),
+        (DeValue::Array(items), Step::Index(index)) => items.get(*index),
+        _ => None,
+    }
 }
 
 /// The steps of a key as people write it, `lanes[0].reserve`.

@@ -187,11 +187,7 @@ fn check_instance(
             "each instance is listed once; to give one more work, raise its `weight`".to_owned();
         checker.fault(&url_at, message, "listed twice", help);
     }
-    let default_name = || match url.host.contains(':') {
-        true => format!("[{}]:{}", url.host, url.port),
-        false => format!("{}:{}", url.host, url.port),
-    };
-    let name = instance.name.unwrap_or_else(default_name);
+    let name = instance.name.unwrap_or_else(|| default_name(&url));
     check_name(
         checker,
         &[&at[..], &[Key("name")]].concat(),
@@ -207,6 +203,24 @@ fn check_instance(
     })
 }
 
+/// The name of an instance that was given none.
+pub fn default_name(url: &Upstream) -> String {
+    match url.host.contains(':') {
+        true => format!("[{}]:{}", url.host, url.port),
+        false => format!("{}:{}", url.host, url.port),
+    }
+}
+
+/// What would be right, for a name that metrics, records and logs cannot carry.
+pub fn name_fault(name: &str) -> Option<&'static str> {
+    let plain = |c: char| c.is_alphanumeric() || "-_.:/@[] ".contains(c);
+    if name.is_empty() || name.len() > 128 || !name.chars().all(plain) {
+        return Some("up to 128 letters, digits, and `-_.:/@`");
+    }
+    let reserved = RESERVED.contains(&name);
+    reserved.then_some("choose another name; metrics use this one for sums")
+}
+
 /// A name that metrics, records and logs can carry, and nobody else has.
 pub fn check_name(
     checker: &mut Checker<'_>,
@@ -215,23 +229,14 @@ pub fn check_name(
     name: &str,
     names: &mut Seen,
 ) {
-    let plain = |c: char| c.is_alphanumeric() || "-_.:/@[] ".contains(c);
-    if name.is_empty() || name.len() > 128 || !name.chars().all(plain) {
-        let help = "up to 128 letters, digits, and `-_.:/@`".to_owned();
-        checker.fault(
-            at,
-            format!("`{path}` cannot be \"{}\"", name.escape_debug()),
-            "not a usable name",
-            help,
-        );
-    } else if RESERVED.contains(&name) {
-        let help = "choose another name; metrics use this one for sums".to_owned();
-        checker.fault(
-            at,
-            format!("`{path}` cannot be \"{name}\""),
-            "reserved",
-            help,
-        );
+    if let Some(help) = name_fault(name) {
+        let label = if RESERVED.contains(&name) {
+            "reserved"
+        } else {
+            "not a usable name"
+        };
+        let message = format!("`{path}` cannot be \"{}\"", name.escape_debug());
+        checker.fault(at, message, label, help.to_owned());
     } else if let Some(first) = names.insert(name.to_owned(), path.to_owned()) {
         let help = "give each its own name".to_owned();
         checker.fault(

@@ -32,6 +32,9 @@ pub struct File {
     /// second tries of a request that no instance has begun to answer
     #[serde(default)]
     pub retries: Retries,
+    /// when the configuration is read again
+    #[serde(default)]
+    pub reload: Reload,
     /// what is measured and how
     #[serde(default)]
     pub measure: Measure,
@@ -224,6 +227,25 @@ impl Default for Retries {
     }
 }
 
+/// When the configuration is read again by itself. SIGHUP and the admin API do so at any time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reload {
+    /// whether this file, and the files that it names, are watched
+    pub watch: bool,
+    /// time between two looks; a change is taken when two looks in a row find the same
+    pub check_s: f64,
+}
+
+impl Default for Reload {
+    fn default() -> Self {
+        Reload {
+            watch: true,
+            check_s: 2.0,
+        }
+    }
+}
+
 /// Bounds on waiting, in seconds.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -246,7 +268,10 @@ pub struct Timeouts {
     pub client_idle_s: f64,
     /// after which an idle connection to an instance is closed; engines close at 5 s
     pub upstream_idle_s: f64,
-    /// for open requests to end after a signal to stop
+    /// between saying so on /ready and /health and refusing new connections, after a signal to stop: for load
+    /// balancers in front to notice
+    pub drain_notice_s: f64,
+    /// for open requests to end then
     pub drain_s: f64,
 }
 
@@ -262,6 +287,7 @@ impl Default for Timeouts {
             client_write_s: 120.0,
             client_idle_s: 75.0,
             upstream_idle_s: 4.0,
+            drain_notice_s: 0.0,
             drain_s: 120.0,
         }
     }

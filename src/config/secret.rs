@@ -1,7 +1,7 @@
 //! Secrets: named in the configuration by where they are kept, never written in it, never shown.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
 
@@ -44,6 +44,14 @@ impl SecretSource {
                 Some(SecretSource::Env(name.to_owned()))
             }
             _ => None,
+        }
+    }
+
+    /// The file, if it is kept in one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            SecretSource::File(path) => Some(path),
+            SecretSource::Env(_) => None,
         }
     }
 

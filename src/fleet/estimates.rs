@@ -58,6 +58,15 @@ impl Estimates {
         }
     }
 
+    /// Takes other settings; what was learnt stays.
+    pub fn set(&self, measure: &Measure) {
+        let mut inner = self.inner.lock();
+        inner.length.set_image_tokens(measure.image_tokens);
+        inner
+            .output
+            .set_default_tokens(measure.default_output_tokens);
+    }
+
     /// Expected tokens of a request.
     pub fn expect(
         &self,

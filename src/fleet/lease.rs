@@ -5,7 +5,8 @@ use std::sync::Arc;
 use evenkeel_policies::scheduler::{Grant, LeaseId, Observation};
 
 use super::health::Verdict;
-use super::pool::{Instance, Pool, lane_name};
+use super::instance::Instance;
+use super::pool::Pool;
 use crate::measure::clock::Ns;
 use crate::measure::outcome::Outcome;
 use crate::measure::speed::LoadIntegral;
@@ -21,6 +22,8 @@ pub struct Lease {
     pool: Arc<Pool>,
     id: LeaseId,
     instance: Arc<Instance>,
+    /// policy that chose
+    pub policy: Arc<str>,
     /// lane the request went through
     pub lane: Option<Arc<str>>,
     /// outstanding requests on the instance before this one
@@ -47,8 +50,13 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(pool: &Arc<Pool>, grant: &Grant) -> Self {
-        let instance = pool.instances[grant.instance.0 as usize].clone();
+    pub(super) fn new(
+        pool: &Arc<Pool>,
+        instance: &Arc<Instance>,
+        policy: Arc<str>,
+        lane: Option<Arc<str>>,
+        grant: &Grant,
+    ) -> Self {
         let now = crate::measure::clock::now_ns();
         let batch_at_start = instance.batch.lock().value_at(now);
         let prefill_tokens = u64::from(grant.predicted_prefill_tokens);
@@ -57,7 +65,8 @@ impl Lease {
         own_tokens.advance(now, (prefill_tokens + output_tokens) as f64);
         Self {
             id: grant.lease,
-            lane: lane_name(pool, grant),
+            policy,
+            lane,
             outstanding_requests: grant.outstanding_requests,
             outstanding_tokens: grant.outstanding_tokens,
             waited_ns: grant.waited_ns,
@@ -72,7 +81,7 @@ impl Lease {
             verdict: Verdict::Neutral,
             reported_chunks: 0,
             reported_ns: now,
-            instance,
+            instance: instance.clone(),
             pool: pool.clone(),
         }
     }
@@ -89,11 +98,10 @@ impl Lease {
 
     /// The first output chunk came: the prompt's tokens are off the instance.
     pub fn first_output(&mut self) {
-        let (pool, id, instance) = (self.pool.clone(), self.id, self.instance.id);
-        let now = pool.with(|inner, now| {
-            inner.scheduler.first_output(now, id);
-            inner.health.heard(instance, now);
-            pool.count_tokens(inner, instance, now);
+        let now = self.pool.with(|inner, now| {
+            inner.scheduler.first_output(now, self.id);
+            inner.health.heard(self.instance.id, now);
+            inner.count_tokens(&self.instance, now);
             now
         });
         self.prefill_tokens = 0;
@@ -109,12 +117,11 @@ impl Lease {
         }
         self.reported_chunks = chunks;
         self.reported_ns = at_ns;
-        let (pool, id, instance) = (self.pool.clone(), self.id, self.instance.id);
         let tokens = tokens(chunks);
-        let now = pool.with(|inner, now| {
-            inner.scheduler.progress(now, id, tokens);
-            inner.health.heard(instance, now);
-            pool.count_tokens(inner, instance, now);
+        let now = self.pool.with(|inner, now| {
+            inner.scheduler.progress(now, self.id, tokens);
+            inner.health.heard(self.instance.id, now);
+            inner.count_tokens(&self.instance, now);
             now
         });
         let left = self.predicted_output_tokens.saturating_sub(tokens);
@@ -153,15 +160,22 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let instance = self.instance.id;
-        self.pool.with(|inner, now| {
-            inner.health.ended(instance, self.verdict, self.probe, now);
+        let (pool, instance) = (&self.pool, &self.instance);
+        pool.with(|inner, now| {
+            inner
+                .health
+                .ended(instance.id, self.verdict, self.probe, now);
             inner.finish(now, self.id, &self.observation);
-            inner.judge(now);
-            let outstanding = inner.outstanding_requests(instance);
-            self.pool.count_batch(instance, now, outstanding);
-            self.pool.count_tokens(inner, instance, now);
+            pool.judge(inner, now);
+            let outstanding = inner.outstanding_requests(instance.id);
+            let mut batch = instance.batch.lock();
+            batch.advance(now, f64::from(outstanding));
+            drop(batch);
+            inner.count_tokens(instance, now);
             inner.token_seconds.add(self.own_tokens.value_at(now) / 1e9);
+            if outstanding == 0 {
+                pool.forget_if_left(inner, instance.id);
+            }
         });
     }
 }

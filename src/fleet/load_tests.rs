@@ -17,8 +17,9 @@ fn pool() -> Arc<Pool> {
 
 /// The integrals' present load is what the scheduler counts, for every instance.
 fn agreed_tokens(pool: &Pool) -> Vec<u64> {
+    let members = pool.members();
     let inner = pool.inner.lock();
-    let tokens = pool.instances.iter().map(|instance| {
+    let tokens = members.instances.iter().map(|instance| {
         let tokens = inner.outstanding_tokens(instance.id);
         assert_eq!(instance.load.lock().tokens(), tokens as f64);
         tokens
@@ -66,10 +67,10 @@ async fn the_token_integral_follows_arrive_first_output_progress_and_finish() {
     assert_eq!(agreed_tokens(&pool), [0, 0]);
     let now = crate::measure::clock::now_ns();
     let settled = |instance: &Arc<Instance>| instance.load.lock().token_seconds(now);
-    let before: Vec<f64> = pool.instances.iter().map(settled).collect();
+    let before: Vec<f64> = pool.members().instances.iter().map(settled).collect();
     assert!(before.iter().all(|token_seconds| *token_seconds > 0.0));
     let later = |instance: &Arc<Instance>| instance.load.lock().token_seconds(now + 1_000_000_000);
-    let after: Vec<f64> = pool.instances.iter().map(later).collect();
+    let after: Vec<f64> = pool.members().instances.iter().map(later).collect();
     assert_eq!(before, after, "an idle instance gathers no load");
 }
 
@@ -87,6 +88,7 @@ async fn the_leases_own_parts_add_up_to_the_instances_load() {
     drop(leases);
     let now = crate::measure::clock::now_ns();
     let laid: f64 = pool
+        .members()
         .instances
         .iter()
         .map(|one| one.load.lock().token_seconds(now))

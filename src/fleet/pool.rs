@@ -3,46 +3,32 @@
 //! Choosing and counting are one step under one short lock. Nothing is sent or dropped under that
 //! lock: actions are collected, the lock is let go, and only then waiters are told.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use evenkeel_policies::ConfigError;
+use arc_swap::{ArcSwap, Guard};
+use evenkeel_policies::load::InstanceState;
 use evenkeel_policies::scheduler::{
     Action, Arrival, EventLog, Grant, InstanceId, LeaseId, Observation, Scheduler, ShedReason,
     Ticket,
 };
 use evenkeel_policies::shape::RequestShape;
+use evenkeel_policies::{ConfigError, PolicyConfig};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::estimates::Estimates;
 use super::health::{Cause, Change, Checked, Health};
+use super::instance::{Instance, next_serial};
 use super::lease::Lease;
+use super::link::Link;
+use super::members::{Members, policy_names};
 use super::retries::{Retry, RetryBudget};
-use crate::config::checked::{self, Config, Health as HealthRules, Upstream};
+use crate::config::checked::{self, Config};
 use crate::measure::clock::{Ns, now_ns};
-use crate::measure::skew::{RotationLoad, Spread};
-use crate::measure::speed::LoadIntegral;
-
-/// One inference server, as the live path knows it.
-pub struct Instance {
-    /// index in the pool, and its id in the scheduler
-    pub id: InstanceId,
-    /// name
-    pub name: Arc<str>,
-    /// where it listens
-    pub url: Upstream,
-    /// share of work
-    pub weight: f64,
-    /// free words
-    pub labels: BTreeMap<String, String>,
-    /// integral of outstanding requests over time, for the mean batch a request met
-    pub batch: Mutex<LoadIntegral>,
-    /// outstanding tokens over the time in rotation, for load skew
-    pub load: Mutex<RotationLoad>,
-}
+use crate::measure::skew::Spread;
 
 /// Refused by the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +38,12 @@ pub struct Shed {
     /// when to try again
     pub retry_after_s: u32,
 }
+
+/// The pool itself has gone, or forgot a request.
+const GONE: Shed = Shed {
+    reason: ShedReason::NoInstance,
+    retry_after_s: 1,
+};
 
 /// Where a request may go.
 #[derive(Debug, Clone, Copy)]
@@ -64,35 +56,40 @@ pub enum To<'a> {
 
 type Answer = Result<Lease, Shed>;
 
+/// What came of an arrival.
+enum Arrived {
+    Answered(Answer),
+    Waits(oneshot::Receiver<Answer>),
+}
+
 pub(super) struct Inner {
     pub(super) scheduler: Scheduler,
     pub(super) health: Health,
-    slow_start_ns: u64,
+    /// as the scheduler follows it
+    pub(super) policy: PolicyConfig,
+    /// id of the next new instance
+    pub(super) next_id: u32,
+    pub(super) slow_start_ns: u64,
     /// when health may change by time alone
     judge_next_ns: Ns,
     waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
     /// token-seconds that each ended lease laid on its instance
     pub(super) token_seconds: Spread,
     /// reused between calls so that deciding allocates nothing
-    actions: Vec<Action>,
+    pub(super) actions: Vec<Action>,
 }
 
 /// A pool and its scheduler.
 pub struct Pool {
     /// name
     pub name: Arc<str>,
-    /// instances by [`InstanceId`]
-    pub instances: Vec<Arc<Instance>>,
-    /// policy's name
-    pub policy: Arc<str>,
-    /// lanes by index
-    pub lanes: Vec<Arc<str>>,
+    /// a number no other pool of this process has or had
+    pub serial: u64,
     /// length estimate and output prediction
     pub estimates: Estimates,
-    /// when instances are taken out, and how they come back
-    pub health: HealthRules,
     /// retries under way
     pub retries: Arc<RetryBudget>,
+    pub(super) members: ArcSwap<Members>,
     tickets: AtomicU64,
     pub(super) inner: Mutex<Inner>,
 }
@@ -113,46 +110,57 @@ pub fn scheduler(
 
 impl Pool {
     /// Builds the pool; its scheduler draws from `config.seed` and the pool's index.
-    pub fn new(config: &Config, pool: &checked::Pool, index: u64) -> Result<Self, ConfigError> {
+    pub fn new(
+        config: &Config,
+        pool: &checked::Pool,
+        index: u64,
+        link: Link,
+    ) -> Result<Self, ConfigError> {
         let now = now_ns();
         let scheduler = scheduler(config, pool, index, now)?;
-        let instances = (0..)
-            .map(InstanceId)
-            .zip(&pool.instances)
-            .map(|(id, instance)| {
-                Arc::new(Instance {
-                    id,
-                    name: instance.name.clone(),
-                    url: instance.url.clone(),
-                    weight: instance.weight,
-                    labels: instance.labels.clone(),
-                    batch: Mutex::new(LoadIntegral::new(now)),
-                    load: Mutex::new(RotationLoad::new(now)),
-                })
-            });
+        let ids = (0..).map(InstanceId);
+        let instances = ids.zip(&pool.instances);
+        let instances: Vec<_> = instances
+            .map(|(id, instance)| Arc::new(Instance::new(id, instance, now)))
+            .collect();
+        let (policy, lanes) = policy_names(&scheduler);
         Ok(Self {
             name: pool.name.clone(),
-            instances: instances.collect(),
-            policy: scheduler.policy_name().into(),
-            lanes: scheduler
-                .lanes()
-                .iter()
-                .map(|lane| lane.as_str().into())
-                .collect(),
+            serial: next_serial(),
             estimates: Estimates::new(&config.measure),
             tickets: AtomicU64::new(1),
-            health: pool.health.clone(),
             retries: Arc::default(),
             inner: Mutex::new(Inner {
                 scheduler,
-                health: Health::new(&pool.health, pool.instances.len()),
+                health: Health::new(&pool.health, instances.len()),
+                policy: pool.policy.clone(),
+                next_id: u32::try_from(instances.len()).unwrap_or(u32::MAX),
                 slow_start_ns: ns(pool.health.slow_start),
                 judge_next_ns: Ns::MAX,
                 waiters: HashMap::new(),
                 token_seconds: Spread::default(),
                 actions: Vec::new(),
             }),
+            members: ArcSwap::from_pointee(Members {
+                instances,
+                leaving: Vec::new(),
+                policy,
+                lanes,
+                health: pool.health.clone(),
+                link,
+            }),
         })
+    }
+
+    /// Who belongs to it now, and its rules; takes no lock.
+    pub fn members(&self) -> Guard<Arc<Members>> {
+        self.members.load()
+    }
+
+    /// Requests that are open or wait.
+    pub fn open_requests(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.scheduler.open_leases() + inner.scheduler.queue_len()
     }
 
     /// Records the scheduler's calls and decisions from now on, so that a run can be replayed.
@@ -168,71 +176,48 @@ impl Pool {
     /// Chooses an instance, waiting in the lane's queue if it must. Dropping the future leaves the queue.
     pub async fn admit(self: &Arc<Self>, shape: &RequestShape, to: To<'_>) -> Answer {
         let ticket = Ticket(self.tickets.fetch_add(1, Relaxed));
-        let (arrival, waiting) = self.arrive(ticket, shape, to);
-        match arrival {
-            Arrival::Send(grant) => Ok(Lease::new(self, &grant)),
-            Arrival::Shed(shed) => Err(Shed {
-                reason: shed.reason,
-                retry_after_s: shed.retry_after_s,
-            }),
-            Arrival::Queued { .. } => self.wait(ticket, waiting).await,
+        match self.arrive(ticket, shape, to) {
+            Arrived::Answered(answer) => answer,
+            Arrived::Waits(waiting) => self.wait(ticket, waiting).await,
         }
     }
 
-    fn arrive(
-        self: &Arc<Self>,
-        ticket: Ticket,
-        shape: &RequestShape,
-        to: To<'_>,
-    ) -> (Arrival, Option<oneshot::Receiver<Answer>>) {
+    fn arrive(self: &Arc<Self>, ticket: Ticket, shape: &RequestShape, to: To<'_>) -> Arrived {
         self.with(|inner, now| {
-            inner.judge_when_due(now);
+            self.judge_when_due(inner, now);
+            let (scheduler, actions) = (&mut inner.scheduler, &mut inner.actions);
             let arrival = match to {
-                To::AnyBut(failed) => {
-                    inner
-                        .scheduler
-                        .arrive(now, ticket, shape, failed, &mut inner.actions)
-                }
-                To::Only(pinned) => {
-                    inner
-                        .scheduler
-                        .arrive_pinned(now, ticket, shape, pinned, &mut inner.actions)
-                }
+                To::AnyBut(failed) => scheduler.arrive(now, ticket, shape, failed, actions),
+                To::Only(pinned) => scheduler.arrive_pinned(now, ticket, shape, pinned, actions),
             };
-            let waiting = matches!(arrival, Arrival::Queued { .. }).then(|| {
-                let (sender, receiver) = oneshot::channel();
-                inner.waiters.insert(ticket, sender);
-                receiver
-            });
-            if let Arrival::Send(grant) = &arrival {
-                inner.granted(grant);
-                self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
-                self.count_tokens(inner, grant.instance, now);
+            match arrival {
+                Arrival::Send(grant) => Arrived::Answered(self.leased(inner, now, &grant)),
+                Arrival::Shed(shed) => Arrived::Answered(Err(Shed {
+                    reason: shed.reason,
+                    retry_after_s: shed.retry_after_s,
+                })),
+                Arrival::Queued { .. } => {
+                    let (sender, receiver) = oneshot::channel();
+                    inner.waiters.insert(ticket, sender);
+                    Arrived::Waits(receiver)
+                }
             }
-            (arrival, waiting)
         })
     }
 
     async fn wait(
         self: &Arc<Self>,
         ticket: Ticket,
-        waiting: Option<oneshot::Receiver<Answer>>,
+        mut waiting: oneshot::Receiver<Answer>,
     ) -> Answer {
-        let gone = Shed {
-            reason: ShedReason::NoInstance,
-            retry_after_s: 1,
-        };
-        let Some(mut waiting) = waiting else {
-            return Err(gone);
-        };
         let _leave = Leave { pool: self, ticket };
         loop {
             let Some(deadline) = self.inner.lock().scheduler.next_deadline() else {
-                return waiting.await.unwrap_or(Err(gone));
+                return waiting.await.unwrap_or(Err(GONE));
             };
             let left = Duration::from_nanos(deadline.saturating_sub(now_ns()));
             tokio::select! {
-                answer = &mut waiting => return answer.unwrap_or(Err(gone)),
+                answer = &mut waiting => return answer.unwrap_or(Err(GONE)),
                 () = tokio::time::sleep(left) => self.with(|inner, now| inner.scheduler.expire(now, &mut inner.actions)),
             }
         }
@@ -246,11 +231,14 @@ impl Pool {
         if inner.actions.is_empty() {
             return result;
         }
-        let actions = std::mem::take(&mut inner.actions);
-        let told: Vec<_> = actions
-            .into_iter()
-            .map(|action| self.addressed(&mut inner, now, action))
-            .collect();
+        let mut told = Vec::with_capacity(inner.actions.len());
+        while !inner.actions.is_empty() {
+            let actions = std::mem::take(&mut inner.actions);
+            let addressed = actions
+                .into_iter()
+                .map(|action| self.addressed(&mut inner, now, action));
+            told.extend(addressed);
+        }
         drop(inner);
         for (sender, answer) in told {
             match sender {
@@ -270,13 +258,8 @@ impl Pool {
     ) -> (Option<oneshot::Sender<Answer>>, Answer) {
         match action {
             Action::Grant(grant) => {
-                inner.granted(&grant);
-                self.count_batch(grant.instance, now, grant.outstanding_requests + 1);
-                self.count_tokens(inner, grant.instance, now);
-                (
-                    inner.waiters.remove(&grant.ticket),
-                    Ok(Lease::new(self, &grant)),
-                )
+                let lease = self.leased(inner, now, &grant);
+                (inner.waiters.remove(&grant.ticket), lease)
             }
             Action::Shed {
                 ticket,
@@ -290,6 +273,24 @@ impl Pool {
                 }),
             ),
         }
+    }
+
+    /// Makes the lease of a grant. The instance is a member: both change under the same lock.
+    fn leased(self: &Arc<Self>, inner: &mut Inner, now: Ns, grant: &Grant) -> Answer {
+        let members = self.members.load();
+        let Some(instance) = members.get(grant.instance) else {
+            inner.finish(now, grant.lease, &Observation::default());
+            return Err(GONE);
+        };
+        if grant.probe {
+            inner.health.probe_sent(grant.instance);
+        }
+        let outstanding = f64::from(grant.outstanding_requests + 1);
+        instance.batch.lock().advance(now, outstanding);
+        inner.count_tokens(instance, now);
+        let lane = grant.lane.and_then(|lane| members.lanes.get(lane)).cloned();
+        let policy = members.policy.clone();
+        Ok(Lease::new(self, instance, policy, lane, grant))
     }
 
     /// A place for a retry on an instance that is not in `failed`; `None` if the budget has none or no other is in.
@@ -308,64 +309,48 @@ impl Pool {
     pub fn checked(self: &Arc<Self>, id: InstanceId, checked: Checked) {
         self.with(|inner, now| {
             inner.health.checked(id, checked, now);
-            inner.judge(now);
-        });
-    }
-
-    /// Drains an instance, or takes that back: it ends what it has and takes nothing new. Open requests are not touched.
-    pub fn drain(self: &Arc<Self>, id: InstanceId, drained: bool) {
-        self.with(|inner, now| {
-            inner.health.drain(id, drained);
-            inner.judge(now);
+            self.judge(inner, now);
         });
     }
 
     /// Lets health change by time alone, so that waiters need not wait for an arrival.
     pub fn judge_by_time(self: &Arc<Self>) {
-        self.with(|inner, now| inner.judge_when_due(now));
+        self.with(|inner, now| self.judge_when_due(inner, now));
     }
 
-    pub(super) fn count_batch(&self, id: InstanceId, now: u64, outstanding: u32) {
-        if let Some(instance) = self.instances.get(id.0 as usize) {
-            instance.batch.lock().advance(now, f64::from(outstanding));
+    fn judge_when_due(&self, inner: &mut Inner, now: Ns) {
+        if now >= inner.judge_next_ns {
+            self.judge(inner, now);
         }
     }
 
-    /// To be called wherever an instance's outstanding tokens may have changed.
-    pub(super) fn count_tokens(&self, inner: &Inner, id: InstanceId, now: u64) {
-        if let Some(instance) = self.instances.get(id.0 as usize) {
-            let tokens = inner.outstanding_tokens(id);
-            instance.load.lock().advance(now, tokens);
+    /// Tells the scheduler which instances take requests from now on.
+    pub(super) fn judge(&self, inner: &mut Inner, now: Ns) {
+        let changes = inner.health.changes(now);
+        inner.judge_next_ns = inner.health.next_due_ns(now).unwrap_or(Ns::MAX);
+        if changes.is_empty() {
+            return;
+        }
+        let members = self.members.load();
+        for Change { id, state, back } in changes {
+            let Some(instance) = members.get(id) else {
+                continue;
+            };
+            let is_in = state == InstanceState::Up;
+            instance.load.lock().set_in_rotation(now, is_in);
+            if back {
+                inner.scheduler.slow_start(now, id, inner.slow_start_ns);
+            }
+            inner
+                .scheduler
+                .set_state(now, id, state, &mut inner.actions);
+            let cause = inner.health.cause(id).map(Cause::name);
+            tracing::info!(pool = %self.name, instance = %instance.name, ?state, cause, "instance changes");
         }
     }
 }
 
 impl Inner {
-    /// Tells the scheduler which instances take requests from now on.
-    pub(super) fn judge(&mut self, now: Ns) {
-        for change in self.health.changes(now) {
-            let Change { id, state, back } = change;
-            if back {
-                self.scheduler.slow_start(now, id, self.slow_start_ns);
-            }
-            self.scheduler.set_state(now, id, state, &mut self.actions);
-            tracing::info!(instance = id.0, state = ?state, cause = self.health.cause(id).map(Cause::name), "instance changes");
-        }
-        self.judge_next_ns = self.health.next_due_ns(now).unwrap_or(Ns::MAX);
-    }
-
-    fn judge_when_due(&mut self, now: Ns) {
-        if now >= self.judge_next_ns {
-            self.judge(now);
-        }
-    }
-
-    fn granted(&mut self, grant: &Grant) {
-        if grant.probe {
-            self.health.probe_sent(grant.instance);
-        }
-    }
-
     pub(super) fn finish(&mut self, now: u64, lease: LeaseId, observation: &Observation) {
         self.scheduler
             .finish(now, lease, observation, &mut self.actions);
@@ -375,6 +360,12 @@ impl Inner {
         self.scheduler.load(id).map_or(0, |load| load.requests)
     }
 
+    /// To be called wherever an instance's outstanding tokens may have changed.
+    pub(super) fn count_tokens(&self, instance: &Instance, now: Ns) {
+        let tokens = self.outstanding_tokens(instance.id);
+        instance.load.lock().advance(now, tokens);
+    }
+
     fn outstanding_tokens(&self, id: InstanceId) -> u64 {
         self.scheduler
             .load(id)
@@ -382,7 +373,7 @@ impl Inner {
     }
 }
 
-fn ns(time: Duration) -> u64 {
+pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -400,11 +391,6 @@ impl Drop for Leave<'_> {
         });
         drop(sender);
     }
-}
-
-/// What a lease remembers of its grant.
-pub(super) fn lane_name(pool: &Pool, grant: &Grant) -> Option<Arc<str>> {
-    grant.lane.and_then(|lane| pool.lanes.get(lane)).cloned()
 }
 
 #[cfg(test)]

@@ -87,11 +87,36 @@ impl FleetSnapshot {
     }
 }
 
+impl FleetSnapshot {
+    /// The same with one entry a name: an instance that leaves while another one took its name over adds what it has
+    /// open to that one.
+    pub fn by_name(&self) -> FleetSnapshot {
+        let mut fleet = self.clone();
+        for pool in &mut fleet.pools {
+            let mut merged: Vec<InstanceSnapshot> = Vec::with_capacity(pool.instances.len());
+            // in service first, so that its state is what is told
+            let leaves = |one: &InstanceSnapshot| one.state == InstanceState::Leaving;
+            pool.instances.sort_by_key(leaves);
+            for one in pool.instances.drain(..) {
+                match merged.iter_mut().find(|known| known.name == one.name) {
+                    Some(known) => {
+                        known.outstanding_requests += one.outstanding_requests;
+                        known.outstanding_tokens += one.outstanding_tokens;
+                    }
+                    None => merged.push(one),
+                }
+            }
+            pool.instances = merged;
+        }
+        fleet
+    }
+}
+
 impl Fleet {
     /// Every pool's state now.
     pub fn snapshot(&self) -> FleetSnapshot {
         FleetSnapshot {
-            pools: self.pools.iter().map(|pool| pool.snapshot()).collect(),
+            pools: self.all().map(|pool| pool.snapshot()).collect(),
         }
     }
 }
@@ -101,15 +126,16 @@ impl Pool {
     pub fn snapshot(&self) -> PoolSnapshot {
         let inner = self.inner.lock();
         let now = now_ns();
+        let members = self.members();
         let scheduler = &inner.scheduler;
         let instances = scheduler.loads().filter_map(|(id, load, state)| {
-            let instance = self.instances.get(id.0 as usize)?;
+            let instance = members.get(id)?;
             let tokens = *instance.load.lock();
             Some(InstanceSnapshot {
                 name: instance.name.clone(),
                 url: instance.url.to_string(),
-                weight: instance.weight,
-                labels: instance.labels.clone(),
+                weight: load.weight,
+                labels: instance.labels.lock().clone(),
                 state,
                 ejections: inner.health.ejections(id),
                 outstanding_requests: load.requests,
@@ -121,7 +147,7 @@ impl Pool {
         let instances: Vec<InstanceSnapshot> = instances.collect();
         PoolSnapshot {
             name: self.name.clone(),
-            policy: self.policy.clone(),
+            policy: members.policy.clone(),
             load_skew: load_skew(&instances, &inner.token_seconds),
             instances,
             queued: scheduler.queue_len(),

@@ -410,6 +410,14 @@ impl Registry {
         }
     }
 
+    /// From now on at most `max_series` series; those there are stay.
+    pub fn set_max_series(&self, max_series: usize) {
+        // one for all cores
+        if let Some(core) = self.cores.first() {
+            core.admitted.lock().max_series = max_series;
+        }
+    }
+
     /// The set of core `index` (wraps round).
     pub fn core(&self, index: usize) -> Arc<CoreRecorder> {
         self.cores[index % self.cores.len()].clone()

@@ -14,7 +14,6 @@ use http::{HeaderValue, Request, Uri, header};
 
 use super::body::{self, BodyError, UpstreamBody};
 use super::core::Core;
-use super::credentials::Credentials;
 use super::finish::OpenExchange;
 use super::headers;
 use super::receive::Received;
@@ -22,8 +21,10 @@ use super::refusal::Refusal;
 use super::response_head::Head;
 use super::route::{self, Route};
 use super::upstream::{self, AnswerBody, AttemptError, ConnectionPool};
+use crate::config::checked::Config;
+use crate::fleet::credentials::Credentials;
 use crate::fleet::health::retry_after;
-use crate::fleet::pool::Instance;
+use crate::fleet::instance::Instance;
 use crate::fleet::retries::Retry;
 use crate::measure::clock::now_ns;
 
@@ -40,6 +41,7 @@ pub struct Answered {
 /// Takes places and tries instances until one answers or none is left to try.
 pub async fn answer(
     core: &Core,
+    config: &Config,
     open: &mut OpenExchange,
     route: &Route,
     parts: &Parts,
@@ -53,12 +55,12 @@ pub async fn answer(
                 pool: route.pool.name.to_string(),
             });
         };
-        let tried = on_instance(core, open, route, &instance, parts, received).await;
-        let Some((cause, status)) = another_may_do(core, &tried) else {
+        let tried = on_instance(core, config, open, route, &instance, parts, received).await;
+        let Some((cause, status)) = another_may_do(config, &tried) else {
             return tried;
         };
         failed.push(instance.id);
-        let Some(budget) = second_try(core, route, received, &failed) else {
+        let Some(budget) = second_try(config, route, received, &failed) else {
             return tried;
         };
         tracing::debug!(instance = %instance.name, cause, "trying another instance");
@@ -68,12 +70,12 @@ pub async fn answer(
 
 /// Why another instance may do better: this one did not take the request, or has no room for it.
 fn another_may_do(
-    core: &Core,
+    config: &Config,
     tried: &Result<Answered, Refusal>,
 ) -> Option<(&'static str, Option<u16>)> {
     match tried {
         Err(refusal @ Refusal::Connect { .. }) => Some((refusal.code(), None)),
-        Ok(answered) if core.shared.config.retries.busy => {
+        Ok(answered) if config.retries.busy => {
             let status = answered.head.status.as_u16();
             matches!(status, 429 | 503).then_some(("busy", Some(status)))
         }
@@ -83,12 +85,12 @@ fn another_may_do(
 
 /// A place in the retry budget, if the request can go to another instance at all.
 fn second_try(
-    core: &Core,
+    config: &Config,
     route: &Route,
     received: &Received,
     failed: &[InstanceId],
 ) -> Option<Retry> {
-    let rules = &core.shared.config.retries;
+    let rules = &config.retries;
     let may = route.pinned.is_none() && received.is_held() && failed.len() < rules.instances_max;
     may.then(|| {
         route
@@ -99,14 +101,16 @@ fn second_try(
 
 async fn on_instance(
     core: &Core,
+    config: &Config,
     open: &mut OpenExchange,
     route: &Route,
     instance: &Arc<Instance>,
     parts: &Parts,
     received: &mut Received,
 ) -> Result<Answered, Refusal> {
-    let config = &core.shared.config;
-    let pool = core.connections[route.pool_index][instance.id.0 as usize].clone();
+    // as it is now: the instance may have come after the request
+    let link = route.pool.members().link.clone();
+    let pool = core.connections_to(instance, &link);
     let mut fresh = false;
     loop {
         // a body that cannot be sent again goes over a connection that cannot be stale
@@ -119,7 +123,7 @@ async fn on_instance(
             Some(connection) => connection,
             None => upstream::connect(
                 &instance.url,
-                core.shared.outbound[route.pool_index].as_ref(),
+                link.tls.as_deref(),
                 config.timeouts.connect,
                 config.limits.head_bytes,
                 config.measure.arrival,
@@ -129,8 +133,7 @@ async fn on_instance(
         };
         open.record.stamps.connected_ns = Some(now_ns());
         let reused = connection.reused;
-        let credentials = &core.shared.credentials[route.pool_index];
-        let request = upstream_request(instance, credentials, parts, received)?;
+        let request = upstream_request(instance, &link.credentials, parts, received)?;
         match connection.send(request, config.timeouts.headers).await {
             Ok((head, body)) => {
                 open.record.retry_after = busy_for(&head);
@@ -142,7 +145,7 @@ async fn on_instance(
                     .filter(|_| body.request_sent());
                 return Ok(Answered { head, body, pool });
             }
-            Err(error) if may_send_again(core, &error, reused, received) && !fresh => {
+            Err(error) if may_send_again(config, &error, reused, received) && !fresh => {
                 tracing::debug!(instance = %instance.name, %error, "sending again on a new connection");
                 open.sent_again();
                 fresh = true;
@@ -161,11 +164,16 @@ fn busy_for(head: &Head) -> Option<Duration> {
         .flatten()
 }
 
-fn may_send_again(core: &Core, error: &AttemptError, reused: bool, received: &Received) -> bool {
+fn may_send_again(
+    config: &Config,
+    error: &AttemptError,
+    reused: bool,
+    received: &Received,
+) -> bool {
     received.is_held()
         && match error {
             AttemptError::NeverWritten => true,
-            AttemptError::NoAnswer(_) => reused && core.shared.config.retries.resend,
+            AttemptError::NoAnswer(_) => reused && config.retries.resend,
             _ => false,
         }
 }

@@ -23,9 +23,10 @@ use super::client_tls::ClientTls;
 use super::core::Core;
 use super::guard::{self, Guard};
 use super::reply::Reply;
-use super::serve::serve;
+use super::serve::{serve, turn_away};
 use super::stream_body::StreamBody;
 use super::stream_tasks::{self, StreamTasks};
+use crate::config::checked::Config;
 use crate::tls::inbound::Inbound;
 
 /// What an HTTP/2 client with prior knowledge sends first.
@@ -40,46 +41,55 @@ const HTTP2_PING_LIMIT: Duration = Duration::from_secs(20);
 /// How long an idle client may take to say goodbye.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Serves a connection until it ends, or drains it once `stopping` turns true.
-pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiver<bool>) {
+/// How a connection stands to the server's end.
+#[derive(Clone)]
+pub enum Life {
+    /// served; once this turns true it ends what it has begun
+    Served(watch::Receiver<bool>),
+    /// it came when the server had begun to stop: each request is told so
+    Late,
+}
+
+/// Serves a connection until it ends.
+pub async fn serve_connection(core: Arc<Core>, stream: TcpStream, life: Life) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "client connection gone at once");
         return;
     }
-    match core.shared.tls.clone() {
+    let generation = core.shared.generation();
+    let (config, tls) = (generation.config.clone(), generation.tls.clone());
+    drop(generation);
+    match tls {
         // boxed, so that a connection without TLS does not keep the room
-        Some(tls) => Box::pin(serve_tls(core, &tls, stream, stopping)).await,
-        None => serve_plain(core, stream, stopping).await,
+        Some(tls) => Box::pin(serve_tls(core, config, &tls, stream, life)).await,
+        None => serve_plain(core, config, stream, life).await,
     }
 }
 
-async fn serve_plain(core: Arc<Core>, stream: TcpStream, stopping: watch::Receiver<bool>) {
-    let limit = core.shared.config.timeouts.client_header;
-    let is_http2 = match tokio::time::timeout(limit, speaks_http2(&stream)).await {
-        Ok(Some(is_http2)) => is_http2 && core.shared.config.server.http2,
+async fn serve_plain(core: Arc<Core>, config: Arc<Config>, stream: TcpStream, life: Life) {
+    let limits = &config.timeouts;
+    let is_http2 = match tokio::time::timeout(limits.client_header, speaks_http2(&stream)).await {
+        Ok(Some(is_http2)) => is_http2 && config.server.http2,
         _ => return,
     };
     let side = Arc::new(ClientSide::default());
-    let io = ClientIo::new(
-        stream,
-        side.clone(),
-        core.shared.config.timeouts.client_write,
-    );
-    speak(core, TokioIo::new(io), side, is_http2, stopping).await;
+    let io = ClientIo::new(stream, side.clone(), limits.client_write);
+    speak(core, config, TokioIo::new(io), side, is_http2, life).await;
 }
 
 async fn serve_tls(
     core: Arc<Core>,
+    config: Arc<Config>,
     tls: &Inbound,
     stream: TcpStream,
-    stopping: watch::Receiver<bool>,
+    life: Life,
 ) {
-    let limits = &core.shared.config.timeouts;
+    let limits = &config.timeouts;
     let side = Arc::new(ClientSide::default());
     let io = ClientIo::new(stream, side.clone(), limits.client_write);
     let shaking = ClientTls::accept(tls, io, side.clone());
     match tokio::time::timeout(limits.client_header, shaking).await {
-        Ok(Ok((io, is_http2))) => speak(core, io, side, is_http2, stopping).await,
+        Ok(Ok((io, is_http2))) => speak(core, config, io, side, is_http2, life).await,
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake with a client failed"),
         Err(_) => tracing::debug!("TLS handshake with a client took too long"),
     }
@@ -88,15 +98,19 @@ async fn serve_tls(
 /// Hands the connection to hyper.
 pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
     core: Arc<Core>,
+    config: Arc<Config>,
     io: I,
     side: Arc<ClientSide>,
     is_http2: bool,
-    stopping: watch::Receiver<bool>,
+    life: Life,
 ) {
-    let (config, seen) = (core.shared.config.clone(), side.clone());
+    let (seen, late) = (side.clone(), matches!(life, Life::Late));
     let service = tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());
         async move {
+            if late {
+                return Ok(turn_away(&core, side, request));
+            }
             let mut serving = pin!(serve(core, side, request));
             let reply = poll_fn(|cx| stream_tasks::noted(serving.as_mut().poll(cx))).await;
             Ok::<Response<Reply>, Infallible>(reply)
@@ -114,7 +128,7 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
         let service = service.map_response(|reply| reply.map(StreamBody::new));
         let connection = builder.serve_connection(io, TowerToHyperService::new(service));
         let idle = streams.idle_for(config.timeouts.client_idle);
-        drive(connection, stopping, idle, |connection| {
+        drive(connection, life, idle, |connection| {
             connection.graceful_shutdown()
         })
         .await
@@ -125,6 +139,7 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
             // the guard gives hyper whole heads, and ends the wait for them
             .header_read_timeout(None)
             .half_close(config.client.half_close)
+            .keep_alive(!late)
             // events are small: one piece in one write is cheaper than three in a vector
             .writev(false)
             .max_buf_size(config.limits.head_bytes.max(8192));
@@ -137,7 +152,7 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
         let connection = builder.serve_connection(io, TowerToHyperService::new(service));
         // the guard sees to idle connections
         let idle = std::future::pending();
-        drive(connection, stopping, idle, |connection| {
+        drive(connection, life, idle, |connection| {
             connection.graceful_shutdown()
         })
         .await
@@ -150,11 +165,17 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
 /// Runs a connection; when the server stops, lets it finish what it has begun, and when it is idle, closes it.
 async fn drive<C: Future>(
     connection: C,
-    mut stopping: watch::Receiver<bool>,
+    life: Life,
     idle: impl Future<Output = ()>,
     graceful: impl FnOnce(Pin<&mut C>),
 ) -> Option<C::Output> {
     let (mut connection, mut idle) = (pin!(connection), pin!(idle));
+    let Life::Served(mut stopping) = life else {
+        return tokio::select! {
+            ended = connection => Some(ended),
+            () = idle => None,
+        };
+    };
     let mut news = stopping.clone();
     news.mark_unchanged();
     let mut stop = pin!(stopping.wait_for(|stopping| *stopping));
@@ -217,21 +238,29 @@ async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Counts a live connection on its core and over all; uncounts it when it goes.
-pub struct Counted(Arc<Core>);
+/// Counts an open connection on its core and over all; uncounts it when it goes.
+pub struct Counted {
+    core: Arc<Core>,
+    live: bool,
+}
 
 impl Counted {
-    /// Counts one more.
-    pub fn new(core: Arc<Core>) -> Self {
-        core.live.fetch_add(1, Relaxed);
+    /// Counts one more. A late one is nothing that the server's end waits for.
+    pub fn new(core: Arc<Core>, life: &Life) -> Self {
+        let live = matches!(life, Life::Served(_));
+        if live {
+            core.live.fetch_add(1, Relaxed);
+        }
         core.shared.connections.fetch_add(1, Relaxed);
-        Self(core)
+        Self { core, live }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.live.fetch_sub(1, Relaxed);
-        self.0.shared.connections.fetch_sub(1, Relaxed);
+        if self.live {
+            self.core.live.fetch_sub(1, Relaxed);
+        }
+        self.core.shared.connections.fetch_sub(1, Relaxed);
     }
 }

@@ -1,56 +1,44 @@
 //! What one core works with: its connection pools and recorder, and what all cores share.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 use super::arrival::Stamping;
-use super::credentials::Credentials;
-use super::keys::{Entry, Keyring};
+use super::generation::Generation;
+use super::reload::Reloads;
 use super::response_ids::ResponseIds;
 use super::upstream::ConnectionPool;
-use crate::admin::access::Access;
-use crate::config::checked::Config;
-use crate::fleet::Fleet;
+use crate::fleet::instance::Instance;
+use crate::fleet::link::Link;
 use crate::measure::access_log::AccessLog;
 use crate::measure::clock::Ns;
 use crate::measure::histograms::{CoreRecorder, Registry};
 use crate::measure::summary::Exchange;
 use crate::measure::writer::RecordWriter;
-use crate::tls::inbound::Inbound;
-use crate::tls::outbound::Outbound;
 
 /// Shared by all cores.
 pub struct Shared {
-    /// configuration
-    pub config: Arc<Config>,
-    /// pools and their schedulers
-    pub fleet: Fleet,
-    /// TLS with clients, if the listener speaks it
-    pub tls: Option<Arc<Inbound>>,
-    /// clients' API keys; without them everybody may come in
-    pub keys: Option<Keyring>,
-    /// TLS with instances, by pool, where there is any
-    pub outbound: Vec<Option<Outbound>>,
-    /// credentials for instances, by pool
-    pub credentials: Vec<Credentials>,
-    /// who may change something through the admin listener
-    pub admin_access: Access,
+    /// what holds now: configuration, fleet, keys, TLS
+    pub current: ArcSwap<Generation>,
+    /// how it is changed, and how that went
+    pub reloads: Reloads,
     /// histograms and counters
     pub registry: Arc<Registry>,
     /// record writer, if records are kept
     pub records: Option<RecordWriter>,
     /// access log, if one is kept
     pub access_log: Option<AccessLog>,
-    /// request bytes that may be held
-    pub budget: Arc<Semaphore>,
     /// where responses were made
     pub response_ids: Arc<ResponseIds>,
     /// stopping: not ready, and no new requests
     pub draining: AtomicBool,
+    /// most client connections that may be open
+    pub max_connections: AtomicUsize,
     /// open client connections over all cores
     pub connections: AtomicUsize,
     /// the same, by core
@@ -64,12 +52,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Lets a request in by its key, or says why not.
-    pub fn enter(&self, headers: &http::HeaderMap) -> Entry {
-        match &self.keys {
-            Some(keys) => keys.enter(headers),
-            None => Entry::open(),
-        }
+    /// What holds now. A request asks once and keeps it to its end.
+    pub fn generation(&self) -> Arc<Generation> {
+        self.current.load_full()
     }
 
     /// Tasks alive on the cores.
@@ -93,8 +78,8 @@ impl Shared {
 pub struct Core {
     /// shared with the other cores
     pub shared: Arc<Shared>,
-    /// idle connections, by pool and instance
-    pub connections: Vec<Vec<Arc<ConnectionPool>>>,
+    /// idle connections by instance and by the TLS they were made with; 0 for none
+    connections: Mutex<HashMap<(u64, u64), Arc<ConnectionPool>>>,
     /// this core's histograms
     pub recorder: Arc<CoreRecorder>,
     /// live client connections on this core
@@ -104,21 +89,32 @@ pub struct Core {
 impl Core {
     /// The core number `index`.
     pub fn new(shared: &Arc<Shared>, index: usize) -> Self {
-        let pools = shared.fleet.pools.iter();
-        let connections = pools.map(|pool| pool.instances.iter().map(|_| Arc::default()).collect());
         Self {
             shared: shared.clone(),
-            connections: connections.collect(),
+            connections: Mutex::default(),
             recorder: shared.registry.core(index),
             live: shared.live.get(index).cloned().unwrap_or_default(),
         }
     }
 
+    /// This core's connections to an instance.
+    pub fn connections_to(&self, instance: &Instance, link: &Link) -> Arc<ConnectionPool> {
+        let tls = link.tls.as_ref().filter(|_| instance.url.tls);
+        let place = (instance.serial, tls.map_or(0, |tls| tls.serial));
+        let mut connections = self.connections.lock();
+        connections.entry(place).or_default().clone()
+    }
+
     /// Closes connections that have been idle too long.
     pub fn sweep(&self) {
-        let idle_limit = self.shared.config.timeouts.upstream_idle;
-        for pool in self.connections.iter().flatten() {
+        let idle_limit = self.shared.current.load().config.timeouts.upstream_idle;
+        let all: Vec<_> = self.connections.lock().values().cloned().collect();
+        for pool in &all {
             pool.sweep(idle_limit);
         }
+        drop(all);
+        // of instances that are gone nothing is left here; one that is only idle begins anew
+        let mut connections = self.connections.lock();
+        connections.retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.is_empty());
     }
 }

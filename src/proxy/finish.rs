@@ -53,7 +53,6 @@ pub struct OpenExchange {
     client: Option<Arc<ClientSide>>,
     facts: PromptFacts,
     blocked_before_ns: u64,
-    pool_index: Option<usize>,
     /// its place in the retry budget, until an instance answers
     retry: Option<Retry>,
     end: End,
@@ -98,7 +97,6 @@ impl OpenExchange {
             client,
             facts: PromptFacts::default(),
             blocked_before_ns,
-            pool_index: None,
             retry: None,
             end: End::Open,
         }
@@ -119,7 +117,7 @@ impl OpenExchange {
     pub fn leased(&mut self, lease: Lease) {
         let record = &mut self.record;
         record.pool = Some(lease.pool().name.clone());
-        record.policy = Some(lease.pool().policy.clone());
+        record.policy = Some(lease.policy.clone());
         record.instance = Some(lease.instance().name.clone());
         record.lane.clone_from(&lease.lane);
         record.outstanding_requests = Some(lease.outstanding_requests);
@@ -150,18 +148,18 @@ impl OpenExchange {
         self.record.attempts += 1;
     }
 
-    /// An instance of this pool has answered with a head.
-    pub fn answering(&mut self, pool_index: usize) {
+    /// An instance has answered with a head.
+    pub fn answering(&mut self) {
         // the budget bounds attempts, not the answers that come of them
         self.retry = None;
-        self.pool_index = Some(pool_index);
     }
 
     /// Where the answer is made.
     pub fn place(&self) -> Option<Place> {
+        let lease = self.lease.as_ref()?;
         Some(Place {
-            pool: self.pool_index?,
-            instance: self.lease.as_ref()?.instance().id,
+            pool: lease.pool().serial,
+            instance: lease.instance().id,
         })
     }
 

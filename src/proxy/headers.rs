@@ -5,10 +5,8 @@ use http::header::{
     HeaderMap, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
-use super::credentials::Credentials;
+use crate::fleet::credentials::Credentials;
 
-/// How Anthropic's clients send their key.
-pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const STAYS: [HeaderName; 6] = [

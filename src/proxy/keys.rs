@@ -1,18 +1,18 @@
 //! API keys of clients: who comes in, how often, and how many at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::headers::API_KEY;
 use super::refusal::Refusal;
 use crate::config::checked::{Key, Rate};
 use crate::config::hash_key::KEY_BYTES_MAX;
 use crate::config::key_hash::KeyHash;
+use crate::fleet::credentials::API_KEY;
 
 /// All keys that are let in.
 pub struct Keyring {
@@ -21,13 +21,22 @@ pub struct Keyring {
 
 struct Held {
     key: Key,
-    rate: Option<DefaultDirectRateLimiter>,
-    places: Option<Arc<Semaphore>>,
+    rate: Option<Arc<DefaultDirectRateLimiter>>,
+    /// requests open; the same over all generations of the configuration
+    open: Arc<AtomicUsize>,
 }
 
 /// A request's place among those its key may have open; given back when dropped.
 pub struct KeyPlace {
-    _place: Option<OwnedSemaphorePermit>,
+    open: Option<Arc<AtomicUsize>>,
+}
+
+impl Drop for KeyPlace {
+    fn drop(&mut self) {
+        if let Some(open) = &self.open {
+            open.fetch_sub(1, Relaxed);
+        }
+    }
 }
 
 /// Who asks, as far as that is known, and whether it may.
@@ -41,16 +50,19 @@ pub struct Entry {
 impl Entry {
     /// Everybody may come in.
     pub fn open() -> Entry {
-        let place = Ok(KeyPlace { _place: None });
+        let place = Ok(KeyPlace { open: None });
         Entry { key: None, place }
     }
 }
 
 impl Keyring {
-    /// The keys of the configuration.
-    pub fn new(keys: &[Key]) -> Keyring {
+    /// The keys of the configuration. One that `before` holds under the same name goes on: its open requests count,
+    /// and what it has used up of an unchanged rate.
+    pub fn new(keys: &[Key], before: Option<&Keyring>) -> Keyring {
+        let before = before.map_or(&[][..], |ring| &ring.keys);
+        let known = |key: &Key| before.iter().find(|held| held.key.name == key.name);
         Keyring {
-            keys: keys.iter().map(Held::new).collect(),
+            keys: keys.iter().map(|key| Held::new(key, known(key))).collect(),
         }
     }
 
@@ -89,29 +101,29 @@ impl Keyring {
 }
 
 impl Held {
-    fn new(key: &Key) -> Held {
+    fn new(key: &Key, before: Option<&Held>) -> Held {
+        let same_rate = before.filter(|held| held.key.rate == key.rate);
+        let rate = match same_rate {
+            Some(held) => held.rate.clone(),
+            None => key.rate.and_then(limiter).map(Arc::new),
+        };
         Held {
-            rate: key.rate.and_then(limiter),
-            places: key.max_concurrent.map(|most| {
-                let most = most.min(Semaphore::MAX_PERMITS);
-                Arc::new(Semaphore::new(most))
-            }),
+            rate,
+            open: before.map_or_else(Arc::default, |held| held.open.clone()),
             key: key.clone(),
         }
     }
 
     /// A place first: a request that gets none does not use the rate up.
     fn enter(&self) -> Result<KeyPlace, Refusal> {
-        let place = match &self.places {
-            Some(places) => Some(
-                places
-                    .clone()
-                    .try_acquire_owned()
-                    .map_err(|_| self.busy())?,
-            ),
-            None => None,
+        let most = self.key.max_concurrent.unwrap_or(usize::MAX);
+        let one_more = |open| (open < most).then_some(open + 1);
+        let taken = self.open.fetch_update(Relaxed, Relaxed, one_more);
+        taken.map_err(|_| self.busy())?;
+        let place = KeyPlace {
+            open: Some(self.open.clone()),
         };
-        match self.rate.as_ref().map(RateLimiter::check) {
+        match self.rate.as_ref().map(|rate| rate.check()) {
             Some(Err(not_until)) => {
                 let wait = not_until.wait_time_from(DefaultClock::default().now());
                 Err(Refusal::KeyRate {
@@ -119,7 +131,7 @@ impl Held {
                     retry_after_s: (wait.as_secs_f64().ceil() as u32).max(1),
                 })
             }
-            _ => Ok(KeyPlace { _place: place }),
+            _ => Ok(place),
         }
     }
 
@@ -179,7 +191,10 @@ mod tests {
 
     #[test]
     fn a_key_is_known_by_either_header_and_by_nothing_else() {
-        let ring = Keyring::new(&[key("a", "key-a", None, None), key("b", "key-b", None, None)]);
+        let ring = Keyring::new(
+            &[key("a", "key-a", None, None), key("b", "key-b", None, None)],
+            None,
+        );
         for (headers, name) in [
             (sent("authorization", "Bearer key-a"), "a"),
             (sent("authorization", "bearer  key-b "), "b"),
@@ -213,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_place_is_free_again_when_it_is_dropped() {
-        let ring = Keyring::new(&[key("a", "key-a", None, Some(2))]);
+        let ring = Keyring::new(&[key("a", "key-a", None, Some(2))], None);
         let headers = sent("x-api-key", "key-a");
         let first = ring.enter(&headers).place.ok();
         let second = ring.enter(&headers).place.ok();
@@ -235,7 +250,7 @@ mod tests {
             per_s: 0.01,
             burst: 3.try_into().unwrap(),
         };
-        let ring = Keyring::new(&[key("a", "key-a", Some(rate), Some(1))]);
+        let ring = Keyring::new(&[key("a", "key-a", Some(rate), Some(1))], None);
         let headers = sent("x-api-key", "key-a");
         let held = ring.enter(&headers).place.ok();
         // a refusal for want of a place uses nothing up
@@ -252,5 +267,34 @@ mod tests {
             panic!("a fourth request within a second");
         };
         assert!((90..=100).contains(&retry_after_s), "{retry_after_s}");
+    }
+
+    #[test]
+    fn a_key_that_stays_keeps_what_it_has_open_and_used_up() {
+        let rate = Rate {
+            per_s: 0.01,
+            burst: 3.try_into().unwrap(),
+        };
+        let ring = Keyring::new(&[key("a", "key-a", Some(rate), Some(4))], None);
+        let headers = sent("x-api-key", "key-a");
+        let held = (
+            ring.enter(&headers).place.ok(),
+            ring.enter(&headers).place.ok(),
+        );
+        // the secret was renewed, and fewer may be open
+        let ring = Keyring::new(&[key("a", "key-b", Some(rate), Some(2))], Some(&ring));
+        assert_eq!(ring.enter(&headers).place.err(), Some(Refusal::KeyUnknown));
+        let headers = sent("x-api-key", "key-b");
+        let busy = ring.enter(&headers).place.err();
+        assert!(matches!(busy, Some(Refusal::KeyBusy { .. })), "{busy:?}");
+        drop(held);
+        let third = ring.enter(&headers).place.ok();
+        assert!(third.is_some());
+        let spent = ring.enter(&headers).place.err();
+        assert!(matches!(spent, Some(Refusal::KeyRate { .. })), "{spent:?}");
+        // a key that comes back after it was gone begins anew
+        let none = Keyring::new(&[], Some(&ring));
+        let ring = Keyring::new(&[key("a", "key-b", None, Some(1))], Some(&none));
+        assert!(ring.enter(&headers).place.is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::core::Core;
 use super::refusal::Refusal;
@@ -38,20 +38,11 @@ pub fn most_connections(wanted: usize) -> usize {
     wanted.min(most)
 }
 
-/// Accepts until told to stop.
-pub async fn accept(
-    listener: TcpListener,
-    workers: Vec<Worker>,
-    max_connections: usize,
-    mut stopping: watch::Receiver<bool>,
-) {
+/// Accepts for as long as it is polled: who comes while the server stops is told so.
+pub async fn accept(listener: TcpListener, workers: Vec<Worker>) {
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-        };
-        match accepted {
-            Ok((stream, _)) => dispatch(stream, &workers, max_connections),
+        match listener.accept().await {
+            Ok((stream, _)) => dispatch(stream, &workers),
             Err(error) => {
                 // out of file descriptors, most likely: wait for some to come back
                 tracing::warn!(%error, "could not accept a connection");
@@ -61,16 +52,17 @@ pub async fn accept(
     }
 }
 
-fn dispatch(stream: TcpStream, workers: &[Worker], max_connections: usize) {
+fn dispatch(stream: TcpStream, workers: &[Worker]) {
     let Some(worker) = workers
         .iter()
         .min_by_key(|worker| worker.core.live.load(Relaxed))
     else {
         return;
     };
-    if worker.core.shared.connections.load(Relaxed) >= max_connections {
+    let shared = &worker.core.shared;
+    if shared.connections.load(Relaxed) >= shared.max_connections.load(Relaxed) {
         // whom TLS is expected of would not understand
-        if worker.core.shared.tls.is_none() {
+        if shared.current.load().tls.is_none() {
             tokio::spawn(refuse(stream));
         }
         return;

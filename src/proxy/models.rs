@@ -10,23 +10,29 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 
 use super::body::UpstreamBody;
-use super::core::Core;
+use super::generation::Generation;
 use super::headers;
 use super::refusal::Refusal;
 use super::upstream;
-use crate::config::checked::{ArrivalStamp, Pool as PoolConfig};
-use crate::fleet::pool::Instance;
+use crate::config::checked::{ArrivalStamp, Config, Pool as PoolConfig};
+use crate::fleet::instance::Instance;
+use crate::fleet::link::Link;
+use crate::fleet::pool::Pool;
 
 const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
 const LIST_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Asks one instance of each pool. A pool with configured models lists just these and their aliases.
-pub async fn merged(core: &Core, parts: &Parts, wanted: Option<&str>) -> Response<Bytes> {
-    let config = &core.shared.config;
+pub async fn merged(
+    generation: &Generation,
+    parts: &Parts,
+    wanted: Option<&str>,
+) -> Response<Bytes> {
+    let config = &generation.config;
     let mut data: Vec<Value> = Vec::new();
     let mut answered = false;
-    for (index, pool) in config.pools.iter().enumerate() {
-        let listed = pool_list(core, index, parts).await;
+    for (pool, live) in config.pools.iter().zip(&generation.fleet.pools) {
+        let listed = pool_list(config, live, parts).await;
         answered |= listed.is_some() || !pool.models.is_empty();
         for entry in entries(pool, listed.unwrap_or_default()) {
             if !data.iter().any(|known| known["id"] == entry["id"]) {
@@ -79,9 +85,10 @@ fn entries(pool: &PoolConfig, listed: Vec<Value>) -> Vec<Value> {
     entries
 }
 
-async fn pool_list(core: &Core, pool_index: usize, parts: &Parts) -> Option<Vec<Value>> {
-    for instance in &core.shared.fleet.pools[pool_index].instances {
-        let list = instance_list(core, pool_index, instance, parts);
+async fn pool_list(config: &Config, pool: &Pool, parts: &Parts) -> Option<Vec<Value>> {
+    let members = pool.members().clone();
+    for instance in &members.instances {
+        let list = instance_list(config, &members.link, instance, parts);
         match tokio::time::timeout(LIST_TIME_MAX, list).await {
             Ok(Some(list)) => return Some(list),
             _ => tracing::debug!(instance = %instance.name, "no list of models"),
@@ -91,15 +98,14 @@ async fn pool_list(core: &Core, pool_index: usize, parts: &Parts) -> Option<Vec<
 }
 
 async fn instance_list(
-    core: &Core,
-    pool_index: usize,
+    config: &Config,
+    link: &Link,
     instance: &Instance,
     parts: &Parts,
 ) -> Option<Vec<Value>> {
-    let config = &core.shared.config;
     let connection = upstream::connect(
         &instance.url,
-        core.shared.outbound[pool_index].as_ref(),
+        link.tls.as_deref(),
         config.timeouts.connect,
         config.limits.head_bytes,
         ArrivalStamp::Read,
@@ -110,8 +116,7 @@ async fn instance_list(
     *request.uri_mut() = format!("{}/v1/models", instance.url.base_path)
         .parse()
         .ok()?;
-    *request.headers_mut() =
-        headers::for_upstream(parts.headers.clone(), &core.shared.credentials[pool_index]);
+    *request.headers_mut() = headers::for_upstream(parts.headers.clone(), &link.credentials);
     request.headers_mut().remove(http::header::ACCEPT_ENCODING);
     request.headers_mut().remove(http::header::CONTENT_LENGTH);
     request.headers_mut().insert(

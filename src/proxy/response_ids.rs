@@ -17,8 +17,8 @@ const ID_BYTES_MAX: usize = 256;
 /// Where a response was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// pool's index
-    pub pool: usize,
+    /// pool's serial number
+    pub pool: u64,
     /// instance in it
     pub instance: InstanceId,
 }

@@ -8,6 +8,7 @@ use http::HeaderMap;
 
 use super::core::Core;
 use super::finish::OpenExchange;
+use super::generation::Generation;
 use super::receive::{Received, bounded};
 use super::refusal::Refusal;
 use super::response_ids::Place;
@@ -20,8 +21,6 @@ const ENDPOINT_HEADER: &str = "x-gateway-destination-endpoint";
 
 /// Where a request may go.
 pub struct Route {
-    /// pool's index
-    pub pool_index: usize,
     /// pool
     pub pool: Arc<Pool>,
     /// what routing knows of the request
@@ -30,27 +29,35 @@ pub struct Route {
     pub pinned: Option<InstanceId>,
 }
 
+/// Whether the instance that made a response still serves.
+pub fn is_there(generation: &Generation, place: Place) -> bool {
+    let pool = generation.fleet.by_serial(place.pool);
+    pool.is_some_and(|(_, pool)| pool.members().serves(place.instance))
+}
+
 /// Settles pool and shape.
 pub fn route(
     core: &Core,
+    generation: &Generation,
     open: &mut OpenExchange,
     api: Api,
     headers: &HeaderMap,
     received: &Received,
     stored: Option<Place>,
 ) -> Result<Route, Refusal> {
-    let config = &core.shared.config;
+    let (config, fleet) = (&generation.config, &generation.fleet);
     let skim = &received.skim;
     let model = skim.model.as_deref();
     // a response that continues another one goes where that one is kept, if it is known
     let continued = skim
         .previous_response_id
         .as_deref()
-        .and_then(|id| core.shared.response_ids.place(id));
+        .and_then(|id| core.shared.response_ids.place(id))
+        .filter(|place| is_there(generation, *place));
     let stored = stored.or(continued);
     open.record.model = model.map(|model| bounded(model, 128));
-    let (pool_index, model_index) = match stored {
-        Some(place) => (place.pool, 0),
+    let (pool_index, model_index) = match stored.and_then(|place| fleet.by_serial(place.pool)) {
+        Some((index, _)) => (index, 0),
         None => {
             let place = config.pools_for(model).map_err(|error| match error {
                 NoPool::UnknownModel => {
@@ -62,10 +69,10 @@ pub fn route(
             (place.pool, place.model)
         }
     };
-    let pool = core.shared.fleet.pools[pool_index].clone();
+    let pool = fleet.pools[pool_index].clone();
     let shape = shape(&pool, model_index, api, received);
     open.record.pool = Some(pool.name.clone());
-    open.record.policy = Some(pool.policy.clone());
+    open.record.policy = Some(pool.members().policy.clone());
     open.shaped(skim.facts, shape);
     let named = config
         .server
@@ -73,7 +80,6 @@ pub fn route(
         .then(|| named_instance(&pool, headers))
         .flatten();
     Ok(Route {
-        pool_index,
         pool,
         shape,
         pinned: stored.map(|place| place.instance).or(named),
@@ -102,7 +108,9 @@ fn shape(pool: &Pool, model_index: u32, api: Api, received: &Received) -> Reques
 
 fn named_instance(pool: &Pool, headers: &HeaderMap) -> Option<InstanceId> {
     let named = headers.get(ENDPOINT_HEADER)?.to_str().ok()?;
-    pool.instances
+    let members = pool.members();
+    members
+        .instances
         .iter()
         .find(|instance| instance.url.authority == named || *instance.name == *named)
         .map(|i| i.id)

@@ -11,6 +11,7 @@ use super::attempt::{self, Answered};
 use super::client_io::ClientSide;
 use super::core::Core;
 use super::finish::OpenExchange;
+use super::generation::Generation;
 use super::keys::Entry;
 use super::paths::PathKind;
 use super::receive::{self, Received, bounded};
@@ -19,6 +20,7 @@ use super::relay::{Relay, Source};
 use super::reply::Reply;
 use super::response_ids::{IdSniffer, Place};
 use super::{headers, models, own, route};
+use crate::config::checked::Config;
 use crate::measure::chunk_log::ChunkLog;
 use crate::measure::clock::{ms_between, now_ns};
 use crate::measure::meter::{Meter, MeterOptions};
@@ -37,20 +39,21 @@ pub async fn serve(
     request: Request<Incoming>,
 ) -> Response<Reply> {
     let client = (request.version() < Version::HTTP_2).then_some(side);
+    let generation = core.shared.generation();
     let (mut parts, body) = request.into_parts();
     let id = keep_or_make_id(&mut parts.headers);
-    let kind = match receive::classify(&core.shared.config, &parts) {
+    let kind = match receive::classify(&generation.config, &parts) {
         Ok(PathKind::Own(own)) => return own_reply(client, own::answer(&core, own)),
         kind => kind,
     };
-    let Entry { key, place } = core.shared.enter(&parts.headers);
+    let Entry { key, place } = generation.enter(&parts.headers);
     let api = kind.as_ref().map_or(Api::Other, receive::api);
     let entered = place.and_then(|place| Ok((kind?, place)));
     if let Ok((PathKind::Models, _place)) = &entered {
-        return own_reply(client, models::merged(&core, &parts, None).await);
+        return own_reply(client, models::merged(&generation, &parts, None).await);
     }
     if let Ok((PathKind::ModelById(id), _place)) = &entered {
-        return own_reply(client, models::merged(&core, &parts, Some(id)).await);
+        return own_reply(client, models::merged(&generation, &parts, Some(id)).await);
     }
     let path = bounded(parts.uri.path(), 128);
     let mut open = OpenExchange::begin(&core, client, id.clone(), path, api);
@@ -59,7 +62,7 @@ pub async fn serve(
         // boxed, so that a stream that lasts does not keep the room that getting its head took
         Ok((kind, place)) => {
             open.key_place = Some(place);
-            Box::pin(answer(&core, &mut open, &kind, parts, body)).await
+            Box::pin(answer(&core, &generation, &mut open, &kind, parts, body)).await
         }
         Err(refusal) => {
             receive::read_away(&parts, body);
@@ -67,41 +70,75 @@ pub async fn serve(
         }
     };
     let mut response = match answered {
-        Ok((answered, received)) => relay(&core, open, answered, received),
+        Ok((answered, received)) => relay(&core, &generation, open, answered, received),
         Err(refusal) => refuse(open, &refusal),
     };
-    if core.shared.config.server.response_headers.request_id {
+    if generation.config.server.response_headers.request_id {
         set(response.headers_mut(), REQUEST_ID, &id);
     }
     response
 }
 
+/// A request that came when the server had begun to stop.
+pub fn turn_away(
+    core: &Arc<Core>,
+    side: Arc<ClientSide>,
+    request: Request<Incoming>,
+) -> Response<Reply> {
+    let client = (request.version() < Version::HTTP_2).then_some(side);
+    let (mut parts, body) = request.into_parts();
+    let id = keep_or_make_id(&mut parts.headers);
+    let kind = receive::classify(&core.shared.current.load().config, &parts);
+    if let Ok(PathKind::Own(own)) = kind {
+        return own_reply(client, own::answer(core, own));
+    }
+    let api = kind.as_ref().map_or(Api::Other, receive::api);
+    let path = bounded(parts.uri.path(), 128);
+    let open = OpenExchange::begin(core, client, id, path, api);
+    receive::read_away(&parts, body);
+    refuse(open, &Refusal::Draining)
+}
+
 /// Receive, route, send: until an instance has answered with a head.
 async fn answer(
     core: &Core,
+    generation: &Generation,
     open: &mut OpenExchange,
     kind: &PathKind,
     parts: Parts,
     body: Incoming,
 ) -> Result<(Answered, Received), Refusal> {
-    let (config, api) = (&core.shared.config, open.record.api);
-    let stored = stored_place(core, kind)?;
-    let mut received = receive::receive(config, &core.shared.budget, &parts, api, body).await?;
+    let (config, api) = (&generation.config, open.record.api);
+    let stored = stored_place(core, generation, kind)?;
+    let mut received = receive::receive(config, &generation.budget, &parts, api, body).await?;
     let last_read = open.client().and_then(|client| client.last_read_ns());
     open.record.stamps.request_last_ns = Some(last_read.unwrap_or_else(now_ns));
     open.record.request_bytes = received.body_bytes;
-    let route = route::route(core, open, api, &parts.headers, &received, stored)?;
-    let answered = attempt::answer(core, open, &route, &parts, &mut received).await?;
+    let route = route::route(
+        core,
+        generation,
+        open,
+        api,
+        &parts.headers,
+        &received,
+        stored,
+    )?;
+    let answered = attempt::answer(core, config, open, &route, &parts, &mut received).await?;
     received.release();
-    open.answering(route.pool_index);
+    open.answering();
     Ok((answered, received))
 }
 
-fn stored_place(core: &Core, kind: &PathKind) -> Result<Option<Place>, Refusal> {
+fn stored_place(
+    core: &Core,
+    generation: &Generation,
+    kind: &PathKind,
+) -> Result<Option<Place>, Refusal> {
     let PathKind::ResponseById(id) = kind else {
         return Ok(None);
     };
-    match core.shared.response_ids.place(id) {
+    let place = core.shared.response_ids.place(id);
+    match place.filter(|place| route::is_there(generation, *place)) {
         Some(place) => Ok(Some(place)),
         None => Err(Refusal::UnknownResponse(bounded(id, 128))),
     }
@@ -110,11 +147,12 @@ fn stored_place(core: &Core, kind: &PathKind) -> Result<Option<Place>, Refusal> 
 /// The head goes to the client now; its body follows as it comes.
 fn relay(
     core: &Core,
+    generation: &Generation,
     mut open: OpenExchange,
     answered: Answered,
     received: Received,
 ) -> Response<Reply> {
-    let config = &core.shared.config;
+    let config = &generation.config;
     let mut head = answered.head;
     let api = open.record.api;
     open.record.status = Some(head.status.as_u16());
@@ -129,13 +167,13 @@ fn relay(
             enabled: config.measure.enabled,
         },
     );
-    open.meter = Some(meter.with_log(chunk_log(core)));
+    open.meter = Some(meter.with_log(chunk_log(core, config)));
     let filter = received.usage_withheld.then(UsageFilter::new);
     headers::strip_hop_by_hop(&mut head.headers);
     if filter.is_some() {
         head.headers.remove(header::CONTENT_LENGTH);
     }
-    added_headers(core, &open, &mut head.headers);
+    added_headers(config, &open, &mut head.headers);
     let place = open.place();
     let ids = (api == Api::Responses)
         .then(|| place.map(|place| IdSniffer::new(core.shared.response_ids.clone(), place)));
@@ -153,14 +191,14 @@ fn relay(
 }
 
 /// A log, where it is written or read by what is written.
-fn chunk_log(core: &Core) -> Option<ChunkLog> {
-    let cap_bytes = core.shared.config.measure.chunks_cap_bytes;
+fn chunk_log(core: &Core, config: &Config) -> Option<ChunkLog> {
+    let cap_bytes = config.measure.chunks_cap_bytes;
     let records = core.shared.records.as_ref();
     records.map(|records| records.chunk_log(cap_bytes))
 }
 
-fn added_headers(core: &Core, open: &OpenExchange, headers: &mut HeaderMap) {
-    let added = core.shared.config.server.response_headers;
+fn added_headers(config: &Config, open: &OpenExchange, headers: &mut HeaderMap) {
+    let added = config.server.response_headers;
     if let (true, Some(instance)) = (added.instance, &open.record.instance) {
         set(headers, INSTANCE, instance);
     }

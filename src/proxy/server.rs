@@ -5,11 +5,13 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -17,30 +19,28 @@ use tokio::sync::{mpsc, watch};
 
 use super::arrival::Stamping;
 use super::checks;
-use super::connection::{Counted, serve_connection};
+use super::connection::{Counted, Life, serve_connection};
 use super::core::{Core, Shared};
-use super::credentials::{Credentials, NoEngineKey};
-use super::keys::Keyring;
+use super::generation::{NotUsable, Prepared};
 use super::listen::{self, Worker};
-use super::receive;
+use super::reload::{self, Reloads};
 use super::turn;
 use crate::admin;
-use crate::admin::access::Access;
 use crate::config::checked::{Config, RuntimeShape};
-use crate::config::secret::SecretError;
-use crate::fleet::{Fleet, FleetError};
 use crate::measure::access_log::AccessLog;
 use crate::measure::clock::now_ns;
 use crate::measure::histograms::Registry;
 use crate::measure::writer::RecordWriter;
-use crate::tls::TlsError;
-use crate::tls::inbound::Inbound;
-use crate::tls::outbound::Outbound;
+use crate::tls::{inbound, watch as tls_watch};
 
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
 /// How often idle upstream connections are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How often it is looked whether a listener without TLS has got some.
+const NO_TLS_CHECK: Duration = Duration::from_secs(5);
+/// How often it is looked whether the last connection has gone, while the server stops.
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -55,18 +55,9 @@ pub enum StartError {
         /// reason
         source: std::io::Error,
     },
-    /// the fleet's configuration
+    /// what the configuration names
     #[error(transparent)]
-    Fleet(#[from] FleetError),
-    /// certificates and keys
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// the credential of a pool's instances
-    #[error(transparent)]
-    EngineKey(#[from] NoEngineKey),
-    /// the admin token
-    #[error("{0} (admin.token)")]
-    AdminToken(SecretError),
+    Configuration(#[from] NotUsable),
     /// record files
     #[error("cannot write records to {dir} (records.dir): {source}")]
     Records {
@@ -101,8 +92,13 @@ pub struct Running {
 impl Server {
     /// Starts listeners and workers; returns once they listen.
     pub fn start(config: Config) -> Result<Running, StartError> {
+        Server::start_from(config, None)
+    }
+
+    /// The same for a configuration that was read from `file`, and may be read again from there.
+    pub fn start_from(config: Config, file: Option<PathBuf>) -> Result<Running, StartError> {
         let config = Arc::new(config);
-        let shared = shared(&config)?;
+        let shared = shared(&config, file)?;
         let control = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("evenkeel-control")
@@ -121,19 +117,10 @@ impl Server {
         let admin_addr = admin_listener.as_ref().map(addr_of).transpose()?;
         let (stop, stopping) = watch::channel(false);
         let (workers, threads) = start_workers(&shared, &stopping)?;
-        control.spawn(listen::accept(
-            listener,
-            workers,
-            listen::most_connections(config.limits.max_connections),
-            stopping,
-        ));
-        {
-            let _inside = control.enter();
-            checks::begin(&shared);
-        }
-        if let Some(tls) = shared.tls.clone() {
-            control.spawn(tls.keep_fresh());
-        }
+        control.spawn(listen::accept(listener, workers));
+        control.spawn(checks::watch_over(shared.clone()));
+        control.spawn(keep_fresh(shared.clone()));
+        control.spawn(reload::watch(shared.clone()));
         if let Some(listener) = admin_listener {
             control.spawn(admin::serve(listener, shared.clone()));
         }
@@ -171,13 +158,16 @@ impl Running {
         }
     }
 
-    /// Stops taking requests, lets open ones end within timeouts.drain_s, then stops.
+    /// Says that it stops, takes no requests after timeouts.drain_notice_s, lets open ones end within
+    /// timeouts.drain_s, then stops.
     pub fn shutdown(mut self) {
         self.stop();
     }
 
     fn stop(&mut self) {
-        self.shared.draining.store(true, Relaxed);
+        if !self.shared.draining.swap(true, Relaxed) {
+            std::thread::sleep(self.shared.generation().config.timeouts.drain_notice);
+        }
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
@@ -198,7 +188,11 @@ impl Drop for Running {
 }
 
 /// What the cores share, without a core yet.
-pub(super) fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
+pub(super) fn shared(
+    config: &Arc<Config>,
+    file: Option<PathBuf>,
+) -> Result<Arc<Shared>, StartError> {
+    let (generation, _) = Prepared::of(config.clone(), None)?.begin();
     let records =
         match &config.records {
             Some(records) => Some(RecordWriter::start(records, config).map_err(|source| {
@@ -217,34 +211,32 @@ pub(super) fn shared(config: &Arc<Config>) -> Result<Arc<Shared>, StartError> {
         .transpose()
         .map_err(StartError::AccessLog)?;
     Ok(Arc::new(Shared {
-        fleet: Fleet::new(config)?,
-        tls: inbound(config)?,
-        keys: config.keys.as_deref().map(Keyring::new),
-        outbound: Outbound::of_pools(&config.pools)?,
-        credentials: Credentials::of_pools(config)?,
-        admin_access: Access::new(&config.admin).map_err(StartError::AdminToken)?,
+        current: ArcSwap::from_pointee(generation),
+        reloads: Reloads::of(file),
         registry: Arc::new(Registry::new(
             config.server.workers,
             config.limits.max_series,
         )),
         records,
         access_log,
-        budget: receive::buffer_budget(&config.limits),
         response_ids: Arc::default(),
         draining: AtomicBool::new(false),
+        max_connections: AtomicUsize::new(listen::most_connections(config.limits.max_connections)),
         connections: AtomicUsize::new(0),
         live: (0..cores(config)).map(|_| Arc::default()).collect(),
         stamping: Stamping::begin(config.measure.arrival),
         runtimes: Mutex::default(),
         started_ns: now_ns(),
-        config: config.clone(),
     }))
 }
 
-fn inbound(config: &Config) -> Result<Option<Arc<Inbound>>, TlsError> {
-    let tls = config.server.tls.as_ref();
-    let inbound = tls.map(|tls| Inbound::new(tls, config.server.http2));
-    Ok(inbound.transpose()?.map(Arc::new))
+/// Takes the listener's new certificates into use, whichever files are meant at the time.
+async fn keep_fresh(shared: Arc<Shared>) {
+    let (looking, pausing) = (shared.clone(), shared);
+    let tls = |shared: &Shared| shared.current.load().tls.clone();
+    let renew = move || tls(&looking)?.renew();
+    let pause = move || tls(&pausing).map_or(NO_TLS_CHECK, |tls| tls.reload_check());
+    tls_watch::repeat(inbound::KEY, pause, renew).await;
 }
 
 fn bind(addr: SocketAddr, key: &'static str) -> Result<TcpListener, StartError> {
@@ -277,9 +269,10 @@ fn start_workers(
 ) -> Result<Threads, StartError> {
     let mut workers = Vec::new();
     let mut threads = Vec::new();
-    let count = shared.config.server.workers.max(1);
-    let shape = shared.config.server.runtime;
-    for index in 0..cores(&shared.config) {
+    let config = shared.generation().config.clone();
+    let count = config.server.workers.max(1);
+    let shape = config.server.runtime;
+    for index in 0..cores(&config) {
         let runtime = match shape {
             RuntimeShape::PerCore => Builder::new_current_thread().enable_all().build(),
             RuntimeShape::MultiThread => Builder::new_multi_thread()
@@ -298,7 +291,7 @@ fn start_workers(
         let stopping = stopping.clone();
         let thread = std::thread::Builder::new()
             .name(format!("evenkeel-core-{index}"))
-            .spawn(move || run_worker(runtime, core, sockets, stopping))
+            .spawn(move || run_worker(runtime, shape, core, sockets, stopping))
             .map_err(StartError::Worker)?;
         threads.push(thread);
     }
@@ -307,43 +300,53 @@ fn start_workers(
 
 fn run_worker(
     runtime: Runtime,
+    shape: RuntimeShape,
     core: Arc<Core>,
     mut sockets: mpsc::UnboundedReceiver<std::net::TcpStream>,
     stopping: watch::Receiver<bool>,
 ) {
-    let config = &core.shared.config;
-    let drain = config.timeouts.drain;
     runtime.block_on(async {
-        if config.server.runtime == RuntimeShape::PerCore {
+        if shape == RuntimeShape::PerCore {
             tokio::spawn(turn::end_turns());
         }
         let mut stop = stopping.clone();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
             tokio::select! {
-                Some(socket) = sockets.recv() => begin(&core, socket, &stopping),
-                _ = sweep.tick() => core.sweep(),
+                biased;
                 _ = stop.wait_for(|stopping| *stopping) => break,
+                Some(socket) = sockets.recv() => begin(&core, socket, Life::Served(stopping.clone())),
+                _ = sweep.tick() => core.sweep(),
             }
         }
-        let drained = async {
-            while core.live.load(Relaxed) > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if tokio::time::timeout(drain, drained).await.is_err() {
-            tracing::warn!(
-                open = core.live.load(Relaxed),
-                "timeouts.drain_s is over; open connections are cut"
-            );
-        }
+        drain(&core, &mut sockets).await;
     });
     // what is left is dropped here, and so ended
     drop(runtime);
 }
 
-fn begin(core: &Arc<Core>, socket: std::net::TcpStream, stopping: &watch::Receiver<bool>) {
-    let counted = Counted::new(core.clone());
+/// Waits for the last open request of all cores, so that each is there for who comes late.
+async fn drain(core: &Arc<Core>, sockets: &mut mpsc::UnboundedReceiver<std::net::TcpStream>) {
+    let limit = core.shared.generation().config.timeouts.drain;
+    let over = tokio::time::sleep(limit);
+    tokio::pin!(over);
+    let mut ticks = tokio::time::interval(DRAIN_LOOK);
+    let live = || -> usize { core.shared.live.iter().map(|live| live.load(Relaxed)).sum() };
+    while live() > 0 {
+        tokio::select! {
+            Some(socket) = sockets.recv() => begin(core, socket, Life::Late),
+            _ = ticks.tick() => {}
+            () = &mut over => {
+                let open = core.live.load(Relaxed);
+                tracing::warn!(open, "timeouts.drain_s is over; open connections are cut");
+                return;
+            }
+        }
+    }
+}
+
+fn begin(core: &Arc<Core>, socket: std::net::TcpStream, life: Life) {
+    let counted = Counted::new(core.clone(), &life);
     let stream = match TcpStream::from_std(socket) {
         Ok(stream) => stream,
         Err(error) => {
@@ -351,9 +354,9 @@ fn begin(core: &Arc<Core>, socket: std::net::TcpStream, stopping: &watch::Receiv
             return;
         }
     };
-    let (core, stopping) = (core.clone(), stopping.clone());
+    let core = core.clone();
     tokio::spawn(async move {
-        serve_connection(core, stream, stopping).await;
+        serve_connection(core, stream, life).await;
         drop(counted);
     });
 }

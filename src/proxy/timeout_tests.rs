@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::client_io::ClientSide;
-use super::connection::speak;
+use super::connection::{Life, speak};
 use super::core::{Core, Shared};
 use super::server::shared;
 use super::upstream::Connection;
@@ -78,7 +78,11 @@ async fn through_proxy(script: Script) -> Ended {
     let shared = shared_by_default(dir.path());
     let core = Arc::new(Core::new(&shared, 0));
     let (near, far) = tokio::io::duplex(64 * 1024);
-    core.connections[0][0].give(Connection::over(
+    let generation = shared.generation();
+    let members = generation.fleet.pools[0].members();
+    let to_instance = core.connections_to(&members.instances[0], &members.link);
+    drop(members);
+    to_instance.give(Connection::over(
         Wire::Pipe(near),
         1 << 16,
         ArrivalStamp::Read,
@@ -89,10 +93,11 @@ async fn through_proxy(script: Script) -> Ended {
     let side = Arc::new(ClientSide::default());
     tokio::spawn(speak(
         core.clone(),
+        generation.config.clone(),
         TokioIo::new(server),
         side,
         true,
-        stopping,
+        Life::Served(stopping),
     ));
     let (mut send, connection) = http2::Builder::new(TokioExecutor::new())
         .handshake(TokioIo::new(client))
@@ -116,7 +121,7 @@ async fn through_proxy(script: Script) -> Ended {
         body.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
     }
     let took_s = begun.elapsed().as_secs();
-    let snapshot = shared.fleet.snapshot();
+    let snapshot = generation.fleet.snapshot();
     let instance = &snapshot.pools[0].instances[0];
     assert_eq!(
         (instance.outstanding_requests, instance.outstanding_tokens),
@@ -125,7 +130,7 @@ async fn through_proxy(script: Script) -> Ended {
     drop(core);
     let record = record(&shared, dir.path());
     // what was kept for the next request counts as closed by us here
-    drop((shared, send));
+    drop((shared, generation, to_instance, send));
     connection.abort();
     Ended {
         status,
@@ -142,7 +147,8 @@ fn shared_by_default(dir: &Path) -> Arc<Shared> {
         "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[records]\ndir = {dir:?}\n[[pools]]\nname = \"p\"\n\
          policy = {{ kind = \"round_robin\" }}\n[[pools.instances]]\nurl = \"http://127.0.0.1:9\"\n"
     );
-    shared(&Arc::new(crate::config::parse(&text, "test.toml").unwrap())).unwrap()
+    let config = crate::config::parse(&text, "test.toml").unwrap();
+    shared(&Arc::new(config), None).unwrap()
 }
 
 fn record(shared: &Shared, dir: &Path) -> Value {

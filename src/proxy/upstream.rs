@@ -410,6 +410,11 @@ impl ConnectionPool {
         self.idle.lock().push(connection);
     }
 
+    /// Whether it keeps none.
+    pub fn is_empty(&self) -> bool {
+        self.idle.lock().is_empty()
+    }
+
     /// Closes what has been idle too long, or was closed by the instance.
     pub fn sweep(&self, idle_limit: Duration) {
         let oldest_ns = oldest_ns(idle_limit);

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,10 +14,11 @@ use tokio_rustls::server::TlsStream;
 
 use super::files::{NamedFile, TlsError};
 use super::provider;
-use super::watch::{self, Files};
+use super::watch::Files;
 use crate::config::checked::ServerTls;
 
-const KEY: &str = "server.tls";
+/// The table in the configuration.
+pub const KEY: &str = "server.tls";
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
@@ -52,8 +54,19 @@ impl Inbound {
         Ok((stream, is_http2))
     }
 
+    /// Whether it is what a configuration asks for, and its files are as they were when they were read.
+    pub fn is(&self, config: &ServerTls, http2: bool) -> bool {
+        let files = Files::look(paths(config));
+        self.config == *config && self.http2 == http2 && *self.files.lock() == files
+    }
+
+    /// Time between two looks at the files.
+    pub fn reload_check(&self) -> Duration {
+        self.config.reload_check
+    }
+
     /// Takes new files into use if they have changed. Open connections keep what they began with.
-    fn renew(&self) -> Option<Result<(), TlsError>> {
+    pub fn renew(&self) -> Option<Result<(), TlsError>> {
         let mut files = self.files.lock();
         let news = Files::look(paths(&self.config));
         if *files == news {
@@ -65,12 +78,6 @@ impl Inbound {
             // not after a failure: half of a change is looked at again
             *files = news;
         }))
-    }
-
-    /// Looks at the files again and again, for as long as it is polled.
-    pub async fn keep_fresh(self: Arc<Inbound>) {
-        let every = self.config.reload_check;
-        watch::repeat(KEY, every, move || self.renew()).await;
     }
 }
 

@@ -4,7 +4,7 @@
 mod files;
 pub mod inbound;
 pub mod outbound;
-mod watch;
+pub mod watch;
 
 pub use files::TlsError;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -11,30 +12,44 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use super::files::{NamedFile, TlsError};
 use super::provider;
+use super::watch::Files;
 use crate::config::checked::{Pool, PoolTls};
 
 /// The TLS of one pool's instances. Sessions are resumed over all cores.
 pub struct Outbound {
+    /// a number no other one of this process has or had; connections made with one are not used with another
+    pub serial: u64,
     connector: TlsConnector,
-    server_name: Option<ServerName<'static>>,
+    config: PoolTls,
+    files: Files,
 }
 
-impl Outbound {
-    /// One for each pool that has an `https://` instance, in the order of the configuration.
-    pub fn of_pools(pools: &[Pool]) -> Result<Vec<Option<Outbound>>, TlsError> {
-        let of_pool = |(index, pool): (usize, &Pool)| {
-            let wanted = pool.instances.iter().any(|instance| instance.url.tls);
-            let key = format!("pools[{index}].tls");
-            wanted.then(|| Outbound::new(&key, &pool.tls)).transpose()
-        };
-        pools.iter().enumerate().map(of_pool).collect()
-    }
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
-    fn new(key: &str, config: &PoolTls) -> Result<Outbound, TlsError> {
-        Ok(Outbound {
-            connector: TlsConnector::from(Arc::new(load(key, config)?)),
-            server_name: config.server_name.clone(),
-        })
+impl Outbound {
+    /// For a pool that has an `https://` instance, the `index`-th of the configuration. `before` is kept if it is the
+    /// same and none of its files has changed.
+    pub fn of_pool(
+        pool: &Pool,
+        index: usize,
+        before: Option<&Arc<Outbound>>,
+    ) -> Result<Option<Arc<Outbound>>, TlsError> {
+        if !pool.instances.iter().any(|instance| instance.url.tls) {
+            return Ok(None);
+        }
+        // looked at before they are read: what changes in between is seen as a change
+        let files = Files::look(pool.tls.files());
+        let same = |one: &&Arc<Outbound>| one.config == pool.tls && one.files == files;
+        if let Some(before) = before.filter(same) {
+            return Ok(Some(before.clone()));
+        }
+        let key = format!("pools[{index}].tls");
+        Ok(Some(Arc::new(Outbound {
+            serial: NEXT_SERIAL.fetch_add(1, Relaxed),
+            connector: TlsConnector::from(Arc::new(load(&key, &pool.tls)?)),
+            config: pool.tls.clone(),
+            files,
+        })))
     }
 
     /// Shakes hands with the instance at `host`.
@@ -43,7 +58,7 @@ impl Outbound {
         host: &str,
         socket: S,
     ) -> io::Result<TlsStream<S>> {
-        let name = match &self.server_name {
+        let name = match &self.config.server_name {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned())
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,

@@ -4,12 +4,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
-
 use super::files::TlsError;
 
 /// What tells one state of some files from another; symbolic links are followed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files(Vec<Option<(u64, i64, i64, u64)>>);
 
 impl Files {
@@ -23,19 +21,17 @@ impl Files {
     }
 }
 
-/// Calls `renew` once in each span of time, off the runtime's threads, and logs what came of it: `None` for no
-/// change. A reason for failure is logged once, not at every try.
+/// Calls `renew` again and again, after `pause` each time, off the runtime's threads, and logs what came of it: `None`
+/// for no change. A reason for failure is logged once, not at every try.
 pub async fn repeat(
     what: &'static str,
-    every: Duration,
+    pause: impl Fn() -> Duration,
     renew: impl Fn() -> Option<Result<(), TlsError>> + Send + Sync + 'static,
 ) {
     let renew = std::sync::Arc::new(renew);
-    let mut ticks = tokio::time::interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {
-        ticks.tick().await;
+        tokio::time::sleep(pause()).await;
         let renew = renew.clone();
         let Ok(renewed) = tokio::task::spawn_blocking(move || renew()).await else {
             continue;

@@ -47,7 +47,8 @@ async fn a_live_run_replayed_gives_the_same_choices_under_every_policy() {
             .collect();
         let addrs: Vec<_> = upstreams.iter().map(|upstream| upstream.addr).collect();
         let proxy = Setup::over(&addrs).policy(policy).start();
-        let pool = &proxy.shared().fleet.pools[0];
+        let generation = proxy.shared().generation();
+        let pool = &generation.fleet.pools[0];
         pool.record_events();
         let mut clients = JoinSet::new();
         for n in 0..REQUESTS {
@@ -66,7 +67,7 @@ async fn a_live_run_replayed_gives_the_same_choices_under_every_policy() {
         }
         proxy.settled().await;
         let log = pool.take_events().unwrap();
-        let config = &proxy.shared().config;
+        let config = &generation.config;
         let fresh = scheduler(config, &config.pools[0], 0, 1).unwrap();
         let again = replayed(fresh, &log);
         assert_eq!(log.decisions.len(), REQUESTS, "{policy}");

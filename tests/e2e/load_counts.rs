@@ -1,5 +1,5 @@
-//! C20: under every policy and every way a request can end, outstanding work is what is really open,
-//! and at the end exactly nothing.
+//! C20: under every policy and every way a request can end, while instances are added, removed and added again,
+//! outstanding work is what is really open, and at the end exactly nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,11 +77,13 @@ async fn client(addr: std::net::SocketAddr, kind: &'static str, mut leave: watch
 
 /// Outstanding requests come to be what the upstreams have open, instance by instance.
 async fn assert_counts_are_true(proxy: &Proxy, upstreams: &[Upstream]) {
+    let names = ["p/i0", "p/i1", "p/i2", "p/late"];
     let open = |i: usize| upstreams.get(i).map_or(0, Upstream::open_requests) as u64;
     let agree = async {
         loop {
             let outstanding = proxy.outstanding().await;
-            if (0..4).all(|i| outstanding[&format!("p/i{i}")].requests == open(i)) {
+            let has = |i: usize| outstanding[names[i]].requests;
+            if (0..4).all(|i| has(i) == open(i)) && outstanding["p/refusing"].requests == 0 {
                 return;
             }
             tokio::time::sleep(ms(2)).await;
@@ -99,12 +101,30 @@ async fn assert_counts_are_true(proxy: &Proxy, upstreams: &[Upstream]) {
     }
 }
 
+/// In the midst of the storm one instance joins, and another one leaves and comes back twice: once with requests of
+/// its own still open, and once, it may be, without.
+async fn change_fleet(proxy: &Proxy, round: usize, upstreams: &[Upstream]) {
+    let add = |name: &str, upstream: &Upstream| {
+        format!("{{\"name\":\"{name}\",\"url\":\"{}\"}}", upstream.url())
+    };
+    let (path, body) = match round {
+        20 => ("", add("late", &upstreams[3])),
+        30 | 60 => ("/i1/remove", String::new()),
+        45 | 80 => ("", add("i1", &upstreams[1])),
+        _ => return,
+    };
+    let path = format!("/api/pools/p/instances{path}");
+    let answer = proxy.post(&path, &body).await;
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+}
+
 async fn storm(policy: &str) {
-    let upstreams: Vec<_> = (0..3).map(|_| Script::new(reply).start()).collect();
+    // the last one joins in the midst of it
+    let upstreams: Vec<_> = (0..4).map(|_| Script::new(reply).start()).collect();
     let (refusing, dead) = (Refusing::new(), Refusing::new());
-    let mut addrs: Vec<_> = upstreams.iter().map(|upstream| upstream.addr).collect();
-    addrs.push(refusing.addr);
-    let proxy = Setup::over(&addrs)
+    let addrs: Vec<_> = upstreams.iter().map(|upstream| upstream.addr).collect();
+    let proxy = Setup::over(&addrs[..3])
+        .and_instance("refusing", refusing.addr, "")
         .policy(policy)
         // a burst on a fleet with a dead instance: this is about counts, not about the budget
         .set("retries", "budget_share = 1.0")
@@ -125,6 +145,7 @@ async fn storm(policy: &str) {
                 set.spawn(client(proxy.addr, kind, leaving.clone()));
             }
         }
+        change_fleet(&proxy, round, &upstreams).await;
         if round % 10 == 0 {
             // numbers below 0 do not parse
             let sampled = proxy.outstanding().await;
@@ -142,6 +163,7 @@ async fn storm(policy: &str) {
         }
     };
     within("100 held requests", PATIENCE, all_held).await;
+    assert!(!upstreams[3].requests().is_empty(), "it joined for nothing");
     assert_counts_are_true(&proxy, &upstreams).await;
     let held: u64 = proxy.outstanding().await.values().map(|w| w.requests).sum();
     assert_eq!(held, 100);

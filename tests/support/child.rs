@@ -33,7 +33,7 @@ impl Child {
     /// The same, with changes to the command; they are told the folder of its files.
     pub fn serve_with(setup: &Setup, change: impl FnOnce(&mut Command, &Path)) -> Child {
         let dir = Dir::new();
-        let file = dir.0.join("config.toml");
+        let file = dir.file();
         std::fs::write(&file, setup.text(&dir.0)).unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["serve", "--config"]).arg(&file);
@@ -59,6 +59,11 @@ impl Child {
     /// The folder of its files.
     pub fn dir(&self) -> &Path {
         &self.dir.0
+    }
+
+    /// Puts another configuration in the place of the first; nobody is told.
+    pub fn rewrite(&self, text: &str) {
+        self.dir.rewrite(text);
     }
 
     /// Its records so far.

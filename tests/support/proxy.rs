@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel::proxy::{Running, Server};
 use serde_json::Value;
 
-use super::client::{Ask, Client};
+use super::client::{Answer, Ask, Client};
 use super::upstream::Upstream;
 use super::{PATIENCE, within};
 
@@ -19,7 +19,7 @@ pub struct Setup {
     policy: String,
     pool: Vec<String>,
     health: String,
-    instances: Vec<(String, String)>,
+    instances: Vec<(String, String, String)>,
     sections: BTreeMap<&'static str, Vec<String>>,
     more: String,
 }
@@ -41,7 +41,9 @@ impl Setup {
             policy: "{ kind = \"round_robin\" }".to_owned(),
             pool: Vec::new(),
             health: NO_HEALTH.to_owned(),
-            instances: named.map(|(i, url)| (format!("i{i}"), url)).collect(),
+            instances: named
+                .map(|(i, url)| (format!("i{i}"), url, String::new()))
+                .collect(),
             sections: BTreeMap::new(),
             more: String::new(),
         }
@@ -74,6 +76,14 @@ impl Setup {
     /// A line of the pool.
     pub fn pool(mut self, line: &str) -> Setup {
         self.pool.push(line.to_owned());
+        self
+    }
+
+    /// A further instance of the pool, with lines of its own.
+    pub fn and_instance(mut self, name: &str, addr: SocketAddr, lines: &str) -> Setup {
+        let url = format!("http://{addr}");
+        self.instances
+            .push((name.to_owned(), url, lines.to_owned()));
         self
     }
 
@@ -117,8 +127,8 @@ impl Setup {
             self.health,
             self.pool.join("\n")
         );
-        for (name, url) in &self.instances {
-            text += &format!("[[pools.instances]]\nname = \"{name}\"\nurl = \"{url}\"\n");
+        for (name, url, lines) in &self.instances {
+            text += &format!("[[pools.instances]]\nname = \"{name}\"\nurl = \"{url}\"\n{lines}\n");
         }
         text + &self.more
     }
@@ -127,10 +137,12 @@ impl Setup {
     pub fn start(&self) -> Proxy {
         let dir = Dir::new();
         let text = self.text(&dir.0);
-        let config = evenkeel::config::parse(&text, "test.toml");
+        let file = dir.file();
+        std::fs::write(&file, &text).unwrap();
+        let config = evenkeel::config::load(&file);
         let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
         // it starts runtimes of its own, which a thread that drives one may not
-        let running = std::thread::spawn(move || Server::start(config).unwrap());
+        let running = std::thread::spawn(move || Server::start_from(config, Some(file)).unwrap());
         let running = running.join().unwrap();
         Proxy {
             addr: running.server_addr,
@@ -154,6 +166,18 @@ impl Dir {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Dir(path)
+    }
+
+    /// Where a configuration is in it.
+    pub fn file(&self) -> PathBuf {
+        self.0.join("config.toml")
+    }
+
+    /// Puts another file in its place, as a whole.
+    pub fn rewrite(&self, text: &str) {
+        let beside = self.0.join("config.toml.new");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(beside, self.file()).unwrap();
     }
 }
 
@@ -214,6 +238,27 @@ impl Proxy {
         self.running.as_ref().unwrap().shared()
     }
 
+    /// Puts another configuration in the place of the first; nobody is told.
+    pub fn rewrite(&self, setup: &Setup) {
+        self.dir.rewrite(&setup.text(&self.dir.0));
+    }
+
+    /// `POST path` to the admin listener.
+    pub async fn post(&self, path: &str, body: &str) -> Answer {
+        post(self.admin, path, body).await
+    }
+
+    /// Has `setup` read in the place of the configuration; the answer.
+    pub async fn reload(&self, setup: &Setup) -> Answer {
+        self.rewrite(setup);
+        self.post("/api/reload", "").await
+    }
+
+    /// An instance of pool `p` as `/api/fleet` shows it; null if it does not.
+    pub async fn instance(&self, name: &str) -> Value {
+        instance(self.admin, name).await
+    }
+
     /// `GET path` of the admin listener.
     pub async fn admin_text(&self, path: &str) -> String {
         admin_text(self.admin, path).await
@@ -269,6 +314,41 @@ pub async fn admin_text(admin: SocketAddr, path: &str) -> String {
     answer.text()
 }
 
+/// `POST path` to an admin listener.
+pub async fn post(admin: SocketAddr, path: &str, body: &str) -> Answer {
+    let ask = Ask::post(path, body.to_owned()).header("connection", "close");
+    Client::ask(admin, &ask).await
+}
+
+/// An instance of pool `p` as `/api/fleet` shows it; null if it does not.
+pub async fn instance(admin: SocketAddr, name: &str) -> Value {
+    let fleet: Value = serde_json::from_str(&admin_text(admin, "/api/fleet").await).unwrap();
+    let pools = fleet["pools"].as_array().unwrap();
+    let instances = pools.iter().filter(|pool| pool["name"] == "p");
+    let mut instances = instances.flat_map(|pool| pool["instances"].as_array().unwrap());
+    let found = instances.find(|one| one["name"] == name);
+    found.cloned().unwrap_or_default()
+}
+
+/// Waits until `holds` is true of an instance of pool `p`.
+pub async fn instance_until(
+    admin: SocketAddr,
+    name: &str,
+    holds: impl Fn(&Value) -> bool,
+) -> Value {
+    let what = format!("instance {name} to be as it should");
+    within(&what, PATIENCE, async {
+        loop {
+            let found = instance(admin, name).await;
+            if holds(&found) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await
+}
+
 /// Work that an instance has not finished.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outstanding {
@@ -299,7 +379,10 @@ pub async fn outstanding(admin: SocketAddr) -> BTreeMap<String, Outstanding> {
                 requests: count("outstanding_requests"),
                 tokens: count("outstanding_tokens"),
             };
-            all.insert(name, work);
+            // one that leaves may share its name with the one that took its place
+            let sum: &mut Outstanding = all.entry(name).or_default();
+            sum.requests += work.requests;
+            sum.tokens += work.tokens;
         }
     }
     all

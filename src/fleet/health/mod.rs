@@ -2,10 +2,12 @@
 //!
 //! An instance is taken out after failures in a row, after too large a share of failures, or when its checks fail
 //! while no byte comes from it. Out, it gets one request a second as a probe; the first that succeeds brings it back,
-//! into its slow start. A load is never touched here.
+//! into its slow start. One that an operator drains takes nothing, whatever it answers, until it is told to come back;
+//! then it has a slow start too. A load is never touched here.
 
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_policies::load::InstanceState;
@@ -64,9 +66,9 @@ pub struct Change {
 
 #[derive(Debug, Default)]
 struct Instance {
-    out: Option<Out>,
-    /// an operator wants it to end what it has and take nothing new
+    /// an operator wants it to end what it has and to take nothing new
     drained: bool,
+    out: Option<Out>,
     cools_until_ns: Ns,
     in_a_row: u32,
     window: Window,
@@ -100,24 +102,48 @@ struct Window {
 #[derive(Debug)]
 pub struct Health {
     rules: Rules,
-    instances: Vec<Instance>,
+    instances: BTreeMap<InstanceId, Instance>,
 }
 
 impl Health {
-    /// All instances are in.
+    /// Instances 0, 1, ... are in.
     pub fn new(rules: &Rules, instances: usize) -> Self {
+        let ids = (0..).map(InstanceId).take(instances);
         Self {
             rules: rules.clone(),
-            instances: (0..instances).map(|_| Instance::default()).collect(),
+            instances: ids.map(|id| (id, Instance::default())).collect(),
+        }
+    }
+
+    /// An instance joins, in; what was known of it is forgotten.
+    pub fn add(&mut self, id: InstanceId) {
+        self.instances.insert(id, Instance::default());
+    }
+
+    /// An instance leaves: what becomes of its open requests says nothing any more.
+    pub fn remove(&mut self, id: InstanceId) {
+        self.instances.remove(&id);
+    }
+
+    /// Other rules hold from now on; who is out stays out until they let it in.
+    pub fn set_rules(&mut self, rules: &Rules) {
+        self.rules = rules.clone();
+    }
+
+    /// Whether an instance ends what it has and takes nothing new. One that comes back has its slow start.
+    pub fn drain(&mut self, id: InstanceId, drained: bool) {
+        if let Some(one) = self.instances.get_mut(&id) {
+            one.returns |= one.drained && !drained;
+            one.drained = drained;
         }
     }
 
     /// A request on an instance ended; `probe` if it was let through to see whether the instance answers again.
     pub fn ended(&mut self, id: InstanceId, verdict: Verdict, probe: bool, now_ns: Ns) {
-        let (count, out) = (self.instances.len(), self.out());
+        let (count, out) = (self.serving().count(), self.out());
         let rules = self.rules.clone();
         let forced = out == count;
-        let Some(one) = self.instances.get_mut(id.0 as usize) else {
+        let Some(one) = self.instances.get_mut(&id) else {
             return;
         };
         if probe && let Some(out) = &mut one.out {
@@ -149,17 +175,9 @@ impl Health {
         }
     }
 
-    /// An operator drains an instance, or takes that back.
-    pub fn drain(&mut self, id: InstanceId, drained: bool) {
-        if let Some(one) = self.instances.get_mut(id.0 as usize) {
-            one.returns |= one.drained && !drained;
-            one.drained = drained;
-        }
-    }
-
     /// A byte came from an instance.
     pub fn heard(&mut self, id: InstanceId, at_ns: Ns) {
-        if let Some(one) = self.instances.get_mut(id.0 as usize) {
+        if let Some(one) = self.instances.get_mut(&id) {
             one.last_byte_ns = one.last_byte_ns.max(at_ns);
         }
     }
@@ -167,7 +185,7 @@ impl Health {
     /// An active check of an instance ended.
     pub fn checked(&mut self, id: InstanceId, checked: Checked, now_ns: Ns) {
         let failures = self.rules.check_failures;
-        let Some(one) = self.instances.get_mut(id.0 as usize) else {
+        let Some(one) = self.instances.get_mut(&id) else {
             return;
         };
         if checked == Checked::Answered {
@@ -192,10 +210,10 @@ impl Health {
 
     /// What changed since the last call.
     pub fn changes(&mut self, now_ns: Ns) -> Vec<Change> {
-        let none_left = self.instances.iter().all(|one| !one.is_in(now_ns));
+        let none_left = self.serving().all(|one| !one.is_in(now_ns));
         let forced = none_left && self.rules.when_none_left == WhenNoneLeft::Try;
         let mut changes = Vec::new();
-        for (id, one) in (0..).map(InstanceId).zip(&mut self.instances) {
+        for (&id, one) in &mut self.instances {
             let state = one.state(now_ns, forced);
             let told = one.told.replace(state).unwrap_or(InstanceState::Up);
             if told != state {
@@ -208,7 +226,7 @@ impl Health {
 
     /// A probe was granted: the scheduler takes no other on its own.
     pub fn probe_sent(&mut self, id: InstanceId) {
-        if let Some(one) = self.instances.get_mut(id.0 as usize) {
+        if let Some(one) = self.instances.get_mut(&id) {
             one.told = Some(InstanceState::Down);
             if let Some(out) = &mut one.out {
                 out.probing = true;
@@ -230,26 +248,28 @@ impl Health {
                 .filter(|due| *due > now_ns && *due < Ns::MAX)
                 .min()
         };
-        self.instances.iter().filter_map(due).min()
+        self.instances.values().filter_map(due).min()
     }
 
     /// Why an instance is out; `None` if it is in.
     pub fn cause(&self, id: InstanceId) -> Option<Cause> {
-        Some(self.instances.get(id.0 as usize)?.out?.cause)
+        Some(self.instances.get(&id)?.out?.cause)
     }
 
     /// How often an instance was taken out, by cause.
     pub fn ejections(&self, id: InstanceId) -> [u64; Cause::ALL.len()] {
         self.instances
-            .get(id.0 as usize)
+            .get(&id)
             .map_or([0; Cause::ALL.len()], |one| one.ejections)
     }
 
+    /// Those that nobody drains.
+    fn serving(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values().filter(|one| !one.drained)
+    }
+
     fn out(&self) -> usize {
-        self.instances
-            .iter()
-            .filter(|one| one.out.is_some())
-            .count()
+        self.serving().filter(|one| one.out.is_some()).count()
     }
 }
 

@@ -262,3 +262,51 @@ fn a_good_check_does_not_bring_back_what_fails_requests() {
     pool.health.checked(B, Checked::Answered, S);
     assert_eq!(pool.at(S)[1], InstanceState::Down);
 }
+
+#[test]
+fn a_drained_instance_takes_nothing_whatever_it_answers_and_comes_back_into_its_slow_start() {
+    let mut pool = Pool::new(&rules());
+    pool.health.drain(B, true);
+    assert_eq!(pool.at(S)[1], InstanceState::Draining);
+    assert_eq!(pool.end(B, Verdict::Success, S), InstanceState::Draining);
+    for _ in 0..5 {
+        pool.end(B, Verdict::Failure, S);
+    }
+    assert_eq!(pool.at(5 * S)[1], InstanceState::Draining);
+    pool.health.drain(B, false);
+    // what it did meanwhile counts
+    assert_eq!(pool.at(5 * S)[1], InstanceState::Probing);
+    pool.health.probe_sent(B);
+    pool.health.ended(B, Verdict::Success, true, 6 * S);
+    assert_eq!((pool.at(6 * S)[1], pool.back), (InstanceState::Up, 1));
+    pool.health.drain(B, true);
+    pool.at(7 * S);
+    pool.health.drain(B, false);
+    assert_eq!((pool.at(7 * S)[1], pool.back), (InstanceState::Up, 2));
+}
+
+#[test]
+fn drained_instances_are_not_what_is_left() {
+    let mut pool = Pool::new(&rules());
+    for id in [0, 2] {
+        pool.health.drain(InstanceId(id), true);
+    }
+    // the only one that serves: it is tried though its checks fail, and the drained ones are left alone
+    for now in [S, 2 * S, 3 * S] {
+        pool.health.checked(B, Checked::Failed, now);
+    }
+    let draining = InstanceState::Draining;
+    assert_eq!(pool.at(4 * S), [draining, InstanceState::Up, draining]);
+}
+
+#[test]
+fn an_instance_that_joins_is_in_and_one_that_left_is_forgotten() {
+    let mut pool = Pool::new(&rules());
+    pool.out(S);
+    pool.health.remove(B);
+    pool.health.ended(B, Verdict::Success, true, 2 * S);
+    assert_eq!(pool.health.changes(2 * S), []);
+    pool.health.add(B);
+    assert_eq!(pool.health.changes(3 * S), []);
+    assert_eq!(pool.health.cause(B), None);
+}

@@ -1,11 +1,13 @@
 //! Which credentials go on to the instances: the pool's own, the client's, or none.
 
-use http::HeaderValue;
 use http::header::{AUTHORIZATION, HeaderMap};
+use http::{HeaderName, HeaderValue};
 
-use super::headers::API_KEY;
-use crate::config::checked::Config;
+use crate::config::checked::{Config, Pool};
 use crate::config::secret::SecretError;
+
+/// How Anthropic's clients send a key.
+pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// What becomes of a client's `Authorization` and `x-api-key` on the way to a pool.
 pub enum Credentials {
@@ -33,29 +35,23 @@ pub struct NoEngineKey {
 }
 
 impl Credentials {
-    /// Those of each pool, in the configuration's order.
-    pub fn of_pools(config: &Config) -> Result<Vec<Credentials>, NoEngineKey> {
-        let forward = config.server.forward_client_credentials;
-        let of_pool = |pool: &crate::config::checked::Pool| {
-            let fallback = if forward {
-                Credentials::Pass
-            } else {
-                Credentials::Withhold
-            };
-            let Some(source) = &pool.engine_key else {
-                return Ok(fallback);
-            };
-            let key = source.read().map_err(|source| NoEngineKey {
-                pool: pool.name.to_string(),
-                source,
-            })?;
-            // what was read is printable, so both are header values
-            let own = key.header("Bearer ").zip(key.header(""));
-            Ok(own.map_or(Credentials::Withhold, |(bearer, api_key)| {
-                Credentials::Own { bearer, api_key }
-            }))
+    /// Reads those of a pool.
+    pub fn of_pool(config: &Config, pool: &Pool) -> Result<Credentials, NoEngineKey> {
+        let Some(source) = &pool.engine_key else {
+            return Ok(match config.server.forward_client_credentials {
+                true => Credentials::Pass,
+                false => Credentials::Withhold,
+            });
         };
-        config.pools.iter().map(of_pool).collect()
+        let key = source.read().map_err(|source| NoEngineKey {
+            pool: pool.name.to_string(),
+            source,
+        })?;
+        // what was read is printable, so both are header values
+        let own = key.header("Bearer ").zip(key.header(""));
+        Ok(own.map_or(Credentials::Withhold, |(bearer, api_key)| {
+            Credentials::Own { bearer, api_key }
+        }))
     }
 
     /// Puts them into a request for an instance.

@@ -166,9 +166,9 @@ fn state(generation: &Generation, pool: &str, instance: &str) -> Result<Value, T
         .fleet
         .named(pool)
         .map(|(_, pool)| pool.snapshot());
-    let instances = snapshot.iter().flat_map(|pool| &pool.instances);
+    let mut instances = snapshot.iter().flat_map(|pool| &pool.instances);
     // under one name the newest is last
-    let now = instances.filter(|one| *one.name == *instance).last();
+    let now = instances.rfind(|one| *one.name == *instance);
     Ok(json!({
         "pool": pool,
         "instance": instance,

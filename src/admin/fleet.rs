@@ -178,6 +178,7 @@ fn pool_json(pool: &PoolSnapshot, instances: Vec<Value>, figures: &Figures) -> V
     json!({
         "name": &*pool.name,
         "policy": &*pool.policy,
+        "removed": pool.removed,
         "queued_requests": pool.queued,
         "retries_open": pool.retries.open,
         "retries_refused": pool.retries.refused,

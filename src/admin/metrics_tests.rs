@@ -29,6 +29,7 @@ fn fleet(instances: &[&str]) -> FleetSnapshot {
     FleetSnapshot {
         pools: vec![PoolSnapshot {
             name: "chat".into(),
+            removed: false,
             policy: "round_robin".into(),
             instances: instances.iter().map(instance).collect(),
             queued: 0,

@@ -6,6 +6,7 @@
 //! | `uptime_s` | seconds since the start |
 //! | `workers` | threads that serve, as configured |
 //! | `draining` | stopping: takes no new requests |
+//! | `generation` | of the configuration: 1 at the start, one more with each change |
 //! | `connections.open`, `.by_core` | open client connections; the same by core |
 //! | `requests` | ended requests over all pools, by outcome; an outcome without requests is absent |
 //! | `failed` | of these `client_error`, `engine_error`, `cut` and `timeout` |
@@ -57,6 +58,7 @@ pub fn json(shared: &Shared) -> Value {
         "uptime_s": now_ns().saturating_sub(shared.started_ns) as f64 / 1e9,
         "workers": generation.config.server.workers,
         "draining": shared.draining.load(Relaxed),
+        "generation": generation.number,
         "connections": {
             "open": shared.connections.load(Relaxed),
             "by_core": by_core.collect::<Vec<usize>>(),

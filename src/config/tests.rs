@@ -678,3 +678,39 @@ proptest::proptest! {
         let _ = parse(&FULL[..cut], "x").map_err(|errors| errors.to_string());
     }
 }
+
+#[test]
+fn what_cannot_change_while_it_runs_is_named_with_its_line() {
+    let running = right(&with(""));
+    let changed = right(&with(
+        "[records]\ndir = \"x\"\n[measure]\narrival = \"kernel\"\n[timeouts]\nsilence_s = 3.0",
+    ));
+    let report = fixed::check(&running, &changed, "test.toml").unwrap_err();
+    let lines: Vec<usize> = report
+        .faults
+        .iter()
+        .map(|fault| report.line(fault))
+        .collect();
+    assert_eq!(lines, [5, 2]);
+    let said = report.to_string();
+    assert!(
+        said.contains("`measure.arrival` cannot change while the server runs"),
+        "{said}"
+    );
+    assert!(
+        said.contains("test.toml:5") && said.contains("`records`"),
+        "{said}"
+    );
+    // and what was taken out is told too
+    let report = fixed::check(&changed, &running, "test.toml").unwrap_err();
+    assert_eq!(report.faults.len(), 2);
+
+    let free = right(&with(
+        "seed = 9\n[timeouts]\nsilence_s = 3.0\n[limits]\nmax_connections = 7",
+    ));
+    fixed::check(&running, &free, "test.toml").unwrap();
+    // a machine with another number of cores by now is nobody's wish
+    let mut other_cores = running.clone();
+    other_cores.server.workers += 1;
+    fixed::check(&running, &other_cores, "test.toml").unwrap();
+}

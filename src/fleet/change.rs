@@ -177,3 +177,7 @@ impl Inner {
         other_weight || other_labels
     }
 }
+
+#[cfg(test)]
+#[path = "change_tests.rs"]
+mod tests;

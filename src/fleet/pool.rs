@@ -56,7 +56,8 @@ pub enum To<'a> {
 
 type Answer = Result<Lease, Shed>;
 
-/// What came of an arrival.
+/// What came of an arrival; lives for one match.
+#[allow(clippy::large_enum_variant)]
 enum Arrived {
     Answered(Answer),
     Waits(oneshot::Receiver<Answer>),

@@ -45,6 +45,8 @@ pub struct PoolSnapshot {
     pub name: Arc<str>,
     /// policy's name
     pub policy: Arc<str>,
+    /// it is in the configuration no more, and has requests open
+    pub removed: bool,
     /// instances
     pub instances: Vec<InstanceSnapshot>,
     /// requests waiting in its queue
@@ -115,8 +117,13 @@ impl FleetSnapshot {
 impl Fleet {
     /// Every pool's state now.
     pub fn snapshot(&self) -> FleetSnapshot {
+        let pools = self.all().enumerate();
+        let of_pool = |(number, pool): (usize, &std::sync::Arc<Pool>)| PoolSnapshot {
+            removed: number >= self.pools.len(),
+            ..pool.snapshot()
+        };
         FleetSnapshot {
-            pools: self.all().map(|pool| pool.snapshot()).collect(),
+            pools: pools.map(of_pool).collect(),
         }
     }
 }
@@ -148,6 +155,7 @@ impl Pool {
         PoolSnapshot {
             name: self.name.clone(),
             policy: members.policy.clone(),
+            removed: false,
             load_skew: load_skew(&instances, &inner.token_seconds),
             instances,
             queued: scheduler.queue_len(),

@@ -1,5 +1,5 @@
 //! The code that chooses in production is the code that is simulated: the events of a live run,
-//! replayed into a scheduler of the same configuration, give the same decisions.
+//! replayed into a scheduler of the same configuration, give the same decisions, changes of the pool among them.
 
 use std::collections::VecDeque;
 
@@ -61,6 +61,13 @@ async fn a_live_run_replayed_gives_the_same_choices_under_every_policy() {
                 );
                 Client::ask(addr, &Ask::post("/v1/chat/completions", body)).await.status()
             });
+        }
+        // an instance leaves, and another policy takes over for a while, in the midst of it
+        let gone = proxy.post("/api/pools/p/instances/i2/remove", "").await;
+        assert_eq!(gone.status(), 200, "{}", gone.text());
+        for other in ["{ kind = \"least_requests\" }", policy] {
+            let taken = proxy.reload(&Setup::over(&addrs).policy(other)).await;
+            assert_eq!(taken.status(), 200, "{}", taken.text());
         }
         while let Some(status) = clients.join_next().await {
             assert_eq!(status.unwrap(), 200, "{policy}");

@@ -107,10 +107,10 @@ fn configuration(number: usize, fleet: &[Upstream]) -> Setup {
         .policy(POLICIES[number % POLICIES.len()]);
     let side = fleet[1 + number / 2 % 2].addr;
     setup = setup.and_instance("i1", side, &format!("weight = {}", 1 + number % 3));
-    for one in 3..fleet.len() {
+    for (one, upstream) in fleet.iter().enumerate().skip(3) {
         if !(number + one).is_multiple_of(3) {
             let label = format!("labels = {{ round = \"{number}\" }}");
-            setup = setup.and_instance(&format!("i{one}"), fleet[one].addr, &label);
+            setup = setup.and_instance(&format!("i{one}"), upstream.addr, &label);
         }
     }
     setup

@@ -343,3 +343,28 @@ async fn past_the_limit_of_connections_a_client_is_closed_at_once() {
     let _ = within("a close", PATIENCE, second.read_to_end(&mut said)).await;
     assert_eq!(said, b"");
 }
+
+#[tokio::test]
+async fn a_reload_begins_and_ends_tls_for_those_who_come_after() {
+    let upstream = chat();
+    let plain = Setup::one(&upstream);
+    let proxy = plain.start();
+    let mut kept = Client::connect(proxy.addr).await;
+    kept.send(&Ask::chat().bytes()).await;
+    let head = kept.head().await;
+    let (ca, dir) = (Ca::new("clients trust me"), Dir::new());
+    let (cert, key) = ca.issue(&["localhost"]).write(&dir.0);
+    let table = format!("cert = {cert:?}\nkey = {key:?}");
+    let secured = plain.clone().set("server.tls", &table);
+    let taken = proxy.reload(&secured).await;
+    assert_eq!(taken.status(), 200, "{}", taken.text());
+    let tunnel = Tunnel::into_tls(proxy.addr, ca.trusted(&["http/1.1"], None)).await;
+    let answer = Client::ask(tunnel.addr, &Ask::chat()).await;
+    assert_eq!((answer.status(), answer.end), (200, BodyEnd::Clean));
+    // what began without goes on without
+    let mut body = kept.body(&head);
+    while body.next().await.is_some() {}
+    assert_eq!(body.end(), Some(BodyEnd::Clean));
+    assert_eq!(proxy.reload(&plain).await.status(), 200);
+    assert_eq!(Client::ask(proxy.addr, &Ask::chat()).await.status(), 200);
+}

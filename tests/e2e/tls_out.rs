@@ -191,3 +191,32 @@ async fn an_end_without_tls_saying_so_is_a_cut() {
     assert_eq!(proxy.record("cut").await["outcome"], "cut");
     proxy.settled().await;
 }
+
+#[tokio::test]
+async fn another_authority_holds_after_a_reload_and_no_kept_connection_gets_round_it() {
+    let (upstream, dir) = (chat(), Dir::new());
+    let (ca, other) = (Ca::new("engines"), Ca::new("others"));
+    let front = ca.issue(&["localhost"]).serving(None);
+    let front = Tunnel::out_of_tls(upstream.addr, front).await;
+    let proxy = over(&front, &trust(&ca, &dir));
+    assert_eq!(ask(&proxy, "first").await.status(), 200);
+    // the file is another, the configuration is the same
+    trust(&other, &dir);
+    let taken = proxy.post("/api/reload", "").await;
+    assert_eq!(taken.status(), 200, "{}", taken.text());
+    let refused = ask(&proxy, "second").await;
+    assert_eq!(refused.status(), 502, "{}", refused.text());
+    std::fs::write(dir.0.join("ca.pem"), "no certificate").unwrap();
+    let bad = proxy.post("/api/reload", "").await;
+    assert_eq!(bad.status(), 422);
+    assert!(bad.text().contains("pools[0].tls.ca"), "{}", bad.text());
+    trust(&ca, &dir);
+    let taken = proxy.post("/api/reload", "").await;
+    assert_eq!(taken.status(), 200, "{}", taken.text());
+    assert_eq!(ask(&proxy, "third").await.status(), 200);
+    // what is the same keeps its connections
+    let before = front.handshakes();
+    proxy.post("/api/reload", "").await;
+    assert_eq!(ask(&proxy, "fourth").await.status(), 200);
+    assert_eq!(front.handshakes(), before);
+}

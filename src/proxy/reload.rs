@@ -168,6 +168,19 @@ struct Watcher {
 }
 
 impl Watcher {
+    fn new(shared: Arc<Shared>, file: PathBuf) -> Watcher {
+        let config = shared.generation().config.clone();
+        Watcher {
+            settled: Seen {
+                text: config.source.clone(),
+                named: Files::look(config.named_files()),
+            },
+            shared,
+            file,
+            last: None,
+        }
+    }
+
     fn look(&mut self) {
         let config = self.shared.generation().config.clone();
         // not there, or no text: somebody is writing it
@@ -187,6 +200,8 @@ impl Watcher {
         if now.text != config.source || now.named != self.settled.named {
             // what came of it is in the log
             drop(self.shared.reload("the file's change"));
+        } else {
+            self.shared.reloads.last_refused.store(false, Relaxed);
         }
         let config = self.shared.generation().config.clone();
         self.settled = Seen {
@@ -202,18 +217,7 @@ pub async fn watch(shared: Arc<Shared>) {
     let Some(file) = shared.reloads.file.clone() else {
         return;
     };
-    let config = shared.generation().config.clone();
-    let settled = Seen {
-        text: config.source.clone(),
-        named: Files::look(config.named_files()),
-    };
-    drop(config);
-    let mut watcher = Watcher {
-        shared: shared.clone(),
-        file,
-        settled,
-        last: None,
-    };
+    let mut watcher = Watcher::new(shared.clone(), file);
     loop {
         let rules = shared.generation().config.reload.clone();
         tokio::time::sleep(rules.check).await;
@@ -233,3 +237,7 @@ pub async fn watch(shared: Arc<Shared>) {
         };
     }
 }
+
+#[cfg(test)]
+#[path = "reload_tests.rs"]
+mod tests;

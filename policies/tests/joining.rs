@@ -68,9 +68,9 @@ fn grants(actions: &[Action]) -> Vec<(u64, Option<usize>)> {
     actions.iter().map(grant).collect()
 }
 
-/// C21: 30 open on each of three, an empty one joins, 10 new requests a second.
+/// C21's first second, under every policy: 30 open on each of three, an empty one joins, 10 new requests.
 #[test]
-fn a_new_instance_gets_no_more_than_its_ramp_allows() {
+fn a_ramp_binds_every_policy() {
     const LENGTH_S: f64 = 30.0;
     let mut policies = simple();
     policies.push(config(LANES));

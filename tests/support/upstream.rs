@@ -272,14 +272,6 @@ impl Upstream {
         .await
     }
 
-    /// Returns when at least `count` requests are open: under load a number may pass unseen.
-    pub async fn open_at_least(&self, count: usize) {
-        self.until("open requests", |seen| {
-            (seen.written.iter().filter(|w| !w.over).count() >= count).then_some(())
-        })
-        .await
-    }
-
     async fn until<T>(&self, what: &str, f: impl Fn(&Seen) -> Option<T>) -> T {
         let mut changed = self.shared.changed.subscribe();
         within(what, PATIENCE, async {

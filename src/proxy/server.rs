@@ -177,7 +177,11 @@ impl Running {
         if let Some(control) = self.control.take() {
             control.shutdown_background();
         }
+        // now: a task that still runs may keep the writers past the program's end
         self.flush_records();
+        if let Some(log) = &self.shared.access_log {
+            log.flush();
+        }
     }
 }
 

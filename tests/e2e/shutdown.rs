@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::support::child::Child;
 use crate::support::client::{Ask, BodyEnd, Client};
-use crate::support::proxy::Setup;
+use crate::support::proxy::{Dir, Setup};
 use crate::support::reply::{End, GateKey, Reply, finish_event, gate, ms, text_event};
 use crate::support::upstream::{Script, Upstream};
 use crate::support::{PATIENCE, within};
@@ -130,4 +130,23 @@ async fn what_is_open_at_the_deadline_is_cut_and_a_second_signal_does_not_wait_f
             "it ended clean though cut"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_lines_are_written_whoever_still_looks_at_the_server() {
+    let dir = Dir::new();
+    let file = dir.0.join("access.log");
+    let access = format!(
+        "access = {{ format = \"json\", path = \"{}\" }}",
+        file.display()
+    );
+    let upstream = Script::new(|_| Reply::chat("served")).start();
+    let proxy = Setup::one(&upstream).set("log", &access).start();
+    let answer = Client::ask(proxy.addr, &Ask::chat().id("last")).await;
+    assert_eq!(answer.status(), 200);
+    let looking = proxy.shared().clone();
+    assert_eq!(proxy.stop().len(), 1);
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.contains("\"request_id\":\"last\""), "{written}");
+    drop(looking);
 }

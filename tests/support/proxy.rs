@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -234,7 +235,7 @@ impl Proxy {
     }
 
     /// What the running server works with.
-    pub fn shared(&self) -> &evenkeel::proxy::core::Shared {
+    pub fn shared(&self) -> &Arc<evenkeel::proxy::core::Shared> {
         self.running.as_ref().unwrap().shared()
     }
 

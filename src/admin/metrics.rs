@@ -18,6 +18,10 @@ pub struct Process {
     pub open_connections: usize,
     /// tasks alive on the cores
     pub tasks: usize,
+    /// connections refused because too many were open
+    pub refused_connections: u64,
+    /// heads refused before they were read as requests, by reason
+    pub refused_heads: Vec<(&'static str, u64)>,
     /// records written; absent where none are kept
     pub records_written: Option<u64>,
     /// records not written because the queue was full; absent where none are kept
@@ -39,6 +43,8 @@ impl Process {
         Process {
             open_connections: shared.connections.load(Relaxed),
             tasks: shared.tasks(),
+            refused_connections: shared.refused_connections.load(Relaxed),
+            refused_heads: shared.refused_heads.counts(),
             records_written: records.map(|records| records.written()),
             records_dropped: records.map(|records| records.dropped()),
             record_disk_errors: records.map(|records| records.disk_errors()),
@@ -194,6 +200,16 @@ const TASKS: Described = Described::gauge(
     "",
     "Tasks alive on the cores: some of each core's own, one a client connection, on HTTP/2 one more a request.",
 );
+const REFUSED_CONNECTIONS: Described = Described::counter(
+    "evenkeel_refused_connections_total",
+    "",
+    "Client connections refused because `limits.max_connections`, or what the file descriptors allow, were open.",
+);
+const REFUSED_HEADS: Described = Described::counter(
+    "evenkeel_refused_heads_total",
+    "",
+    "HTTP/1.1 requests refused by their head, by the reason they were told; they make no record.",
+);
 const RECORDS_WRITTEN: Described =
     Described::counter("evenkeel_records_written_total", "", "Records written.");
 const RECORDS_DROPPED: Described = Described::counter(
@@ -331,11 +347,17 @@ fn process_families(registry: &Registry, process: &Process) -> Vec<Family> {
     reloads.push(&[("result", "taken")], taken as f64);
     reloads.push(&[("result", "refused")], refused as f64);
     let last = f64::from(u8::from(process.last_reload_taken));
+    let mut refused = Family::new(REFUSED_HEADS);
+    for (reason, count) in &process.refused_heads {
+        refused.push(&[("reason", reason)], *count as f64);
+    }
     vec![
         reloads,
         Family::single(LAST_RELOAD, last),
         Family::single(CONNECTIONS, process.open_connections as f64),
         Family::single(TASKS, process.tasks as f64),
+        Family::single(REFUSED_CONNECTIONS, process.refused_connections as f64),
+        refused,
         Family::single(RECORDS_WRITTEN, count(process.records_written)),
         Family::single(RECORDS_DROPPED, count(process.records_dropped)),
         Family::single(RECORD_DISK_ERRORS, count(process.record_disk_errors)),
@@ -356,6 +378,8 @@ pub fn described() -> Vec<Described> {
         SKEW_BY_CHANCE,
         CONNECTIONS,
         TASKS,
+        REFUSED_CONNECTIONS,
+        REFUSED_HEADS,
         RECORDS_WRITTEN,
         RECORDS_DROPPED,
         RECORD_DISK_ERRORS,

@@ -61,6 +61,8 @@ fn busy_text() -> String {
     let process = Process {
         open_connections: 5,
         tasks: 9,
+        refused_connections: 2,
+        refused_heads: vec![("request_malformed", 7), ("other", 0)],
         records_written: Some(599),
         records_dropped: Some(1),
         record_disk_errors: Some(0),
@@ -187,6 +189,8 @@ fn counters_are_there_from_the_start_and_the_unknown_is_absent() {
     );
     assert_eq!(sample(&text, "evenkeel_access_log_dropped_total"), None);
     assert_eq!(sample(&text, "evenkeel_records_dropped_total"), Some(1.0));
+    let refused = "evenkeel_refused_heads_total{reason=\"request_malformed\"}";
+    assert_eq!(sample(&text, refused), Some(7.0));
     let ejected = format!("evenkeel_instance_ejections_total{idle},cause=\"checks\"}}");
     assert_eq!(sample(&text, &ejected), Some(2.0));
     for (state, value) in [("up", 1.0), ("down", 0.0)] {

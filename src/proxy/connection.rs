@@ -105,6 +105,7 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
     life: Life,
 ) {
     let (seen, late) = (side.clone(), matches!(life, Life::Late));
+    let refused = core.shared.refused_heads.clone();
     let service = tower::service_fn(move |request: Request<Incoming>| {
         let (core, side) = (core.clone(), side.clone());
         async move {
@@ -148,7 +149,7 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
             head: config.timeouts.client_header,
             idle: config.timeouts.client_idle,
         };
-        let io = Guard::new(io, seen, limits);
+        let io = Guard::new(io, seen, limits, refused);
         let connection = builder.serve_connection(io, TowerToHyperService::new(service));
         // the guard sees to idle connections
         let idle = std::future::pending();

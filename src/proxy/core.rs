@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use super::arrival::Stamping;
 use super::generation::Generation;
 use super::reload::Reloads;
+use super::refused_heads::RefusedHeads;
 use super::response_ids::ResponseIds;
 use super::upstream::ConnectionPool;
 use crate::fleet::instance::Instance;
@@ -43,6 +44,10 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// the same, by core
     pub live: Vec<Arc<AtomicUsize>>,
+    /// connections refused because too many were open
+    pub refused_connections: AtomicU64,
+    /// heads refused before they were read as requests
+    pub refused_heads: Arc<RefusedHeads>,
     /// the kernel stamps what comes from instances, if it is asked to
     pub stamping: Stamping,
     /// the cores' runtimes, once they are there

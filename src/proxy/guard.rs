@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::client_io::ClientSide;
 use super::framing::Framing;
 use super::refusal::Refusal;
+use super::refused_heads::RefusedHeads;
 use super::request_head::RequestHead;
 use super::scratch;
 use super::timer::Timer;
@@ -28,6 +29,7 @@ pub struct Guard<I> {
     io: I,
     side: Arc<ClientSide>,
     limits: Limits,
+    refused: Arc<RefusedHeads>,
     /// when the wait for a request, or for the rest of its head, began; a timer for it
     waits_since: Option<Instant>,
     timer: Timer,
@@ -74,12 +76,13 @@ struct LastWords {
 }
 
 impl<I: Read + Write + Unpin> Guard<I> {
-    /// Guards `io`, whose answers `side` counts.
-    pub fn new(io: I, side: Arc<ClientSide>, limits: Limits) -> Self {
+    /// Guards `io`, whose answers `side` counts; what is refused is counted in `refused`.
+    pub fn new(io: I, side: Arc<ClientSide>, limits: Limits, refused: Arc<RefusedHeads>) -> Self {
         Self {
             io,
             side,
             limits,
+            refused,
             waits_since: None,
             timer: Timer::default(),
             held: BytesMut::new(),
@@ -141,6 +144,7 @@ impl<I: Read + Write + Unpin> Guard<I> {
 
     fn refuse(&mut self, refusal: &Refusal) {
         tracing::debug!(%refusal, "request refused before it was read");
+        self.refused.count(refusal);
         self.last = Some(LastWords::new(refusal.last_words()));
     }
 

@@ -61,6 +61,7 @@ fn dispatch(stream: TcpStream, workers: &[Worker]) {
     };
     let shared = &worker.core.shared;
     if shared.connections.load(Relaxed) >= shared.max_connections.load(Relaxed) {
+        shared.refused_connections.fetch_add(1, Relaxed);
         // whom TLS is expected of would not understand
         if shared.current.load().tls.is_none() {
             tokio::spawn(refuse(stream));

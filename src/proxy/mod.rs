@@ -28,6 +28,7 @@ pub mod pieces;
 pub mod read_buffer;
 pub mod receive;
 pub mod refusal;
+pub mod refused_heads;
 pub mod relay;
 pub mod reload;
 pub mod reply;

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -228,6 +228,8 @@ pub(super) fn shared(
         max_connections: AtomicUsize::new(listen::most_connections(config.limits.max_connections)),
         connections: AtomicUsize::new(0),
         live: (0..cores(config)).map(|_| Arc::default()).collect(),
+        refused_connections: AtomicU64::new(0),
+        refused_heads: Arc::default(),
         stamping: Stamping::begin(config.measure.arrival),
         runtimes: Mutex::default(),
         started_ns: now_ns(),

@@ -1,6 +1,7 @@
 //! Malformed and hostile requests: a clear refusal or the end of the connection, nothing reaches an instance, and a
 //! well-formed request beside it is served.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::support::client::{Answer, Ask, Client};
@@ -428,6 +429,32 @@ async fn malformed_heads_are_refused() {
 #[tokio::test]
 async fn what_is_not_meant_for_an_engine_is_refused() {
     all_refused(meanings()).await;
+}
+
+/// Heads refused so far, by reason, where there were any.
+async fn refused_heads(proxy: &Proxy) -> BTreeMap<String, u64> {
+    let metrics = proxy.admin_text("/metrics").await;
+    let samples = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("evenkeel_refused_heads_total{reason=\""));
+    samples
+        .map(|sample| sample.split_once("\"} ").unwrap())
+        .map(|(reason, count)| (reason.to_owned(), count.parse().unwrap()))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+#[tokio::test]
+async fn refused_heads_are_counted_by_reason_and_make_no_record() {
+    let engine = engine();
+    let proxy = Setup::one(&engine).start();
+    let mut expected = BTreeMap::new();
+    for (_, wire, (_, reason)) in framing().into_iter().chain(heads()) {
+        refused(&proxy, &wire).await;
+        *expected.entry(reason.to_owned()).or_default() += 1;
+    }
+    assert_eq!(refused_heads(&proxy).await, expected);
+    assert_eq!(proxy.records().len(), 0);
 }
 
 #[tokio::test]

@@ -74,6 +74,8 @@ async fn a_head_that_trickles_is_refused_in_words_and_reaches_nobody() {
     let answer = client.answer().await;
     assert_eq!(answer.status(), 408);
     assert_eq!(answer.error_code(), "client_header_timeout");
+    let counted = "evenkeel_refused_heads_total{reason=\"client_header_timeout\"} 1\n";
+    assert!(proxy.admin_text("/metrics").await.contains(counted));
     serves(&proxy).await;
     assert_eq!(upstream.connections(), 1);
 }
@@ -373,6 +375,8 @@ async fn connections_past_what_descriptors_allow_are_refused_in_words() {
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.error_code(), "too_many_connections");
     }
+    let metrics = Client::ask(child.admin, &Ask::get("/metrics")).await.text();
+    assert!(metrics.contains("evenkeel_refused_connections_total 100\n"));
     drop(held);
     let begun = Instant::now();
     while Client::ask(child.addr, &Ask::chat()).await.status() != 200 {

@@ -228,6 +228,7 @@ impl ClientIo {
         let left = self.write_limit.saturating_sub(blocked);
         ready!(self.timer.poll(cx, Instant::now() + left));
         self.side.gave_up.store(true, Relaxed);
+        self.writing.reset_at_end();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -77,6 +78,14 @@ impl ClientSocket {
         ready!(self.poll_catch_up(cx))?;
         let stream: &TcpStream = self.half.as_ref();
         Poll::Ready(socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write))
+    }
+
+    /// When the connection goes, it is reset: the kernel would offer a client that takes nothing the rest for minutes.
+    pub fn reset_at_end(&self) {
+        let stream: &TcpStream = self.half.as_ref();
+        if let Err(error) = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
+            tracing::debug!(%error, "a client's connection will not be reset");
+        }
     }
 
     /// Whether writes wait for the end of the turn.

@@ -197,7 +197,7 @@ async fn a_client_that_takes_nothing_is_cut_and_its_instance_freed() {
         .start();
     let mut client = Client::connect_narrow(proxy.addr, 16 * 1024).await;
     client.send(&Ask::chat().id("unread").bytes()).await;
-    client.head().await;
+    let head = client.head().await;
     upstream.closed(0).await;
     let record = proxy.record("unread").await;
     assert_eq!(record["outcome"], "client_cancelled", "{record}");
@@ -207,6 +207,10 @@ async fn a_client_that_takes_nothing_is_cut_and_its_instance_freed() {
         "{record}"
     );
     proxy.settled().await;
+    // what it did not take is not kept for it in the kernel
+    let mut body = client.body(&head);
+    while body.next().await.is_some() {}
+    assert_eq!(body.end(), Some(BodyEnd::Reset));
     serves(&proxy).await;
 }
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -24,24 +25,26 @@ def address(text):
 
 
 class Proxy:
-    """`evenkeel serve` on ports that the kernel chose, in front of the given engines."""
+    """`evenkeel serve` on ports that the kernel chose, in front of the given engines. `more` are further tables of its
+    configuration; what else is given are lines of the table of that name."""
 
-    def __init__(self, name, engines, folder, policy="round_robin", pool="", records="", measure=""):
+    def __init__(self, name, engines, folder, policy="round_robin", pool="", records="", measure="", server="", more=""):
         self.folder = Path(folder) / name
         self.records_dir = self.folder / "records"
         self.folder.mkdir(parents=True)
         config = self.folder / "evenkeel.toml"
-        config.write_text(self.config(engines, policy, pool, records, measure))
+        config.write_text(self.config(engines, policy, pool, records, measure, server) + more)
         self.group = Group([binary(), "serve", "--config", config], self.folder / "output.log")
         line = r"^listening server=(\S+) admin=(\S+)$"
         found = self.group.wait_for(line, 20, "evenkeel prints the addresses it listens on")
         self.server, self.admin = address(found[1]), address(found[2])
         self.url = f"http://{found[1]}"
 
-    def config(self, engines, policy, pool, records, measure):
+    def config(self, engines, policy, pool, records, measure, server):
         lines = [
             "[server]",
             'listen = "127.0.0.1:0"',
+            server,
             "[admin]",
             'listen = "127.0.0.1:0"',
             "[records]",
@@ -67,6 +70,31 @@ class Proxy:
             return answer.status, answer.read().decode()
         finally:
             connection.close()
+
+    def metrics(self):
+        """The samples of the metrics: values by name and labels."""
+        status, text = self.get_admin("/metrics")
+        assert status == 200, text
+        samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def metric(self, name, **labels):
+        """The sum of the samples with this name and these labels."""
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        return sum(
+            value
+            for sample, value in self.metrics().items()
+            if sample.partition("{")[0] == name and all(label in sample for label in wanted)
+        )
+
+    def descriptors(self):
+        """Open files and sockets of the process."""
+        return len(os.listdir(f"/proc/{self.group.pid}/fd"))
+
+    def memory_mib(self, key):
+        """`VmRSS` is what it holds, `VmHWM` the most it ever held."""
+        status = Path(f"/proc/{self.group.pid}/status").read_text()
+        return int(re.search(rf"^{key}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
 
     def instances(self):
         """The instances of the live table, by name."""

@@ -218,15 +218,25 @@ impl ClientIo {
     fn bounded<T>(
         &mut self,
         cx: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
+        write: impl Fn(&Arc<ClientSocket>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let blocked_since_ns = self.side.blocked_since_ns.load(Relaxed);
-        if written.is_ready() || blocked_since_ns == 0 {
+        let written = write(&self.writing, cx);
+        let since = self.side.blocked_since_ns.load(Relaxed);
+        if written.is_ready() || since == 0 {
             return written;
         }
-        let blocked = Duration::from_nanos(now_ns().saturating_sub(blocked_since_ns));
+        let blocked = Duration::from_nanos(now_ns().saturating_sub(since));
         let left = self.write_limit.saturating_sub(blocked);
         ready!(self.timer.poll(cx, Instant::now() + left));
+        self.writing.write_unasked();
+        let written = write(&self.writing, cx);
+        if written.is_ready() {
+            return written;
+        }
+        if self.side.blocked_since_ns.load(Relaxed) != since {
+            // it took some: the wait begins anew
+            ready!(self.timer.poll(cx, Instant::now() + self.write_limit));
+        }
         self.side.gave_up.store(true, Relaxed);
         self.writing.reset_at_end();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -253,18 +263,15 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = self.writing.poll_write(cx, buf);
-        self.bounded(cx, written)
+        self.bounded(cx, |socket, cx| socket.poll_write(cx, buf))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = self.writing.poll_flush(cx);
-        self.bounded(cx, flushed)
+        self.bounded(cx, |socket, cx| socket.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = self.writing.poll_shutdown(cx);
-        self.bounded(cx, shut)
+        self.bounded(cx, |socket, cx| socket.poll_shutdown(cx))
     }
 }
 

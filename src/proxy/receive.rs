@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use evenkeel_policies::shape::Api;
-use http::header::{CONTENT_TYPE, EXPECT, UPGRADE};
+use http::header::{CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
@@ -20,7 +20,7 @@ use super::client_pace::BodyPace;
 use super::paths::{self, PathKind};
 use super::refusal::Refusal;
 use super::skim::{self, Skim};
-use super::{multipart, usage_ask};
+use super::{multipart, request_head, usage_ask};
 use crate::config::checked::{Config, Limits, UsageMode};
 
 /// Bytes one permit of the buffer budget stands for.
@@ -46,6 +46,12 @@ pub fn buffer_budget(limits: &Limits) -> Arc<Semaphore> {
 pub fn classify(config: &Config, parts: &Parts) -> Result<PathKind, Refusal> {
     if parts.headers.contains_key(UPGRADE) && parts.version < http::Version::HTTP_2 {
         return Err(Refusal::Upgrade);
+    }
+    if parts.version == http::Version::HTTP_2 {
+        let authority = parts.uri.authority().map(|authority| authority.as_str());
+        let hosts = parts.headers.get_all(HOST).iter();
+        let named = hosts.map(HeaderValue::as_bytes);
+        request_head::one_host(authority.map(str::as_bytes).into_iter().chain(named))?;
     }
     let path = parts.uri.path();
     let named = || (bounded(parts.method.as_str(), 16), bounded(path, 128));

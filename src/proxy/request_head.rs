@@ -220,6 +220,20 @@ impl RequestHead {
     }
 }
 
+/// The same for a head that came as fields, as on HTTP/2: whoever names a host names a valid one, and all the same.
+pub fn one_host<'a>(named: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Refusal> {
+    let mut first: Option<&[u8]> = None;
+    for host in named {
+        if !is_host(host) {
+            return Err(Refusal::Malformed("the head names no valid host"));
+        }
+        if !first.get_or_insert(host).eq_ignore_ascii_case(host) {
+            return Err(Refusal::Malformed("the head names two hosts"));
+        }
+    }
+    Ok(())
+}
+
 fn expect(value: &[u8]) -> Result<(), Refusal> {
     match value.eq_ignore_ascii_case(b"100-continue") {
         true => Ok(()),

@@ -19,6 +19,7 @@ mod flush;
 mod fuzz_targets;
 mod health;
 mod http2;
+mod http2_attacks;
 mod keep_alive;
 mod keys;
 mod lanes_queue;

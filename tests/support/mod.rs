@@ -7,6 +7,7 @@ pub mod client_h2;
 pub mod fault;
 pub mod fault_pipe;
 pub mod fault_proxy;
+pub mod frames;
 pub mod http1;
 pub mod proxy;
 pub mod reply;

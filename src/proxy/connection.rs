@@ -35,6 +35,14 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PEEK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Small, so that a slow client's backpressure reaches the instance (hyper's default hides 400 KiB a stream).
 const HTTP2_SEND_BUFFER_BYTES: usize = 16 * 1024;
+/// A request body that waits, for its instance or for room, must not fill the window that all of a connection share.
+const HTTP2_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+/// Streams that a connection may have open.
+const HTTP2_STREAMS_MAX: u32 = 200;
+/// Streams reset before we looked at them, or because of a client's own faults, after which a connection ends.
+const HTTP2_EARLY_RESETS_MAX: usize = 20;
+const HTTP2_FAULTY_STREAMS_MAX: usize = 100;
 /// A client that is gone without a word is noticed by its silence to these.
 const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
 const HTTP2_PING_LIMIT: Duration = Duration::from_secs(20);
@@ -125,7 +133,12 @@ pub(super) async fn speak<I: Read + Write + Unpin + Send + 'static>(
             .keep_alive_interval(HTTP2_PING_EVERY)
             .keep_alive_timeout(HTTP2_PING_LIMIT)
             .max_header_list_size(u32::try_from(config.limits.head_bytes).unwrap_or(u32::MAX))
-            .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
+            .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES)
+            .initial_stream_window_size(HTTP2_STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(HTTP2_CONNECTION_WINDOW_BYTES)
+            .max_concurrent_streams(HTTP2_STREAMS_MAX)
+            .max_pending_accept_reset_streams(HTTP2_EARLY_RESETS_MAX)
+            .max_local_error_reset_streams(HTTP2_FAULTY_STREAMS_MAX);
         let service = service.map_response(|reply| reply.map(StreamBody::new));
         let connection = builder.serve_connection(io, TowerToHyperService::new(service));
         let idle = streams.idle_for(config.timeouts.client_idle);

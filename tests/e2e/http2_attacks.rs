@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::support::client::{Ask, BodyEnd, Client};
+use crate::support::client_h2::{ClientH2, whole};
 use crate::support::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PING, PREFACE,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, fields, frame,
 };
 use crate::support::proxy::{Proxy, Setup};
-use crate::support::reply::{End, Reply, ms};
+use crate::support::reply::{DONE, End, Reply, ms};
 use crate::support::upstream::{Script, Upstream};
+use crate::support::within;
 
 const BODY: &str =
     r#"{"model":"m-small","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
@@ -387,4 +389,30 @@ async fn resets_that_a_client_provokes_end_its_connection() {
     );
     proxy.settled().await;
     upstream.open(0).await;
+}
+
+#[tokio::test]
+async fn an_upload_that_its_instance_does_not_read_stops_no_sibling() {
+    let upstream = Script::new(|_| Reply::paced_chat(3, ms(1)))
+        .on_head(|head| {
+            let deaf = head.header("x-request-id") == Some("deaf");
+            deaf.then(|| Reply::new().then(End::HoldDeaf))
+        })
+        .start();
+    let proxy = Setup::one(&upstream)
+        .set("limits", "hold_bytes = 65536")
+        .start();
+    let client = ClientH2::connect(proxy.addr, 65_535).await;
+    let (uploader, huge) = (client.clone(), " ".repeat(64 << 20));
+    let upload =
+        tokio::spawn(async move { uploader.post("/v1/chat/completions", "deaf", &huge).await });
+    upstream.head(0).await;
+    // until all windows that it may fill are full
+    tokio::time::sleep(ms(500)).await;
+    let sibling = client.post("/v1/chat/completions", "sibling", BODY);
+    let mut sibling = within("a sibling's head", ms(5000), sibling).await;
+    let (body, error) = whole(sibling.body_mut()).await;
+    assert!(error.is_none() && body.ends_with(DONE.as_bytes()));
+    upload.abort();
+    proxy.settled().await;
 }

@@ -17,6 +17,9 @@ use crate::config::checked::{Health as Rules, WhenNoneLeft};
 use crate::measure::clock::Ns;
 pub use verdict::{Verdict, retry_after};
 
+/// Failures of requests that were on their way stand for so many probes at most, so that it is not left out for long.
+const PROBES_SPARED_MAX: u64 = 5;
+
 /// What an active check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
@@ -162,6 +165,9 @@ impl Health {
             Verdict::Failure => {
                 one.in_a_row = one.in_a_row.saturating_add(1);
                 one.window.count(false, now_ns, ns(rules.window));
+                if !probe && !forced {
+                    one.probe_later(now_ns, ns(rules.probe_interval));
+                }
                 let cause = one.ejected_for(&rules);
                 if let Some(cause) = cause.filter(|_| out < most_out(&rules, count)) {
                     one.take_out(cause, now_ns + ns(rules.probe_interval));
@@ -305,6 +311,15 @@ impl Instance {
         self.returns |= self.out.take().is_some();
         self.checks_failed = 0;
         self.window = Window::default();
+    }
+
+    /// What was on its way when it was taken out has told what a probe would have.
+    fn probe_later(&mut self, now_ns: Ns, interval_ns: Ns) {
+        if let Some(out) = self.out.as_mut().filter(|out| out.cause != Cause::Checks) {
+            let latest_ns = now_ns.saturating_add(interval_ns.saturating_mul(PROBES_SPARED_MAX));
+            let later_ns = out.probe_due_ns.saturating_add(interval_ns);
+            out.probe_due_ns = later_ns.min(latest_ns).max(out.probe_due_ns);
+        }
     }
 
     fn take_out(&mut self, cause: Cause, probe_due_ns: Ns) {

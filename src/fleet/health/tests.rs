@@ -112,6 +112,19 @@ fn ten_seconds_of_a_broken_instance_cost_it_fifteen_requests_at_most() {
 }
 
 #[test]
+fn failures_that_were_on_their_way_spare_it_as_many_probes_up_to_five() {
+    let due_after = |late: usize| {
+        let mut pool = Pool::new(&rules());
+        pool.out(S);
+        for _ in 0..late {
+            pool.end(B, Verdict::Failure, S);
+        }
+        pool.health.next_due_ns(S).map(|due| due / S - 1)
+    };
+    assert_eq!([0, 1, 3, 100].map(due_after), [1, 2, 4, 5].map(Some));
+}
+
+#[test]
 fn a_probe_without_a_verdict_frees_its_place() {
     let mut pool = Pool::new(&rules());
     pool.out(S);

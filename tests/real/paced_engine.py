@@ -27,33 +27,31 @@ def chunked(data):
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+OUTPUT = chunked(event(" tide", "null"))
 END = chunked(event("", '"stop"')) + chunked(b"data: [DONE]\n\n") + chunked(b"")
 
 
-async def answer(reader, writer, events, gap_s, output):
+async def answer(reader, writer, events, gap_s):
     """Serves one connection. The times are a plan made at the request, so that a late write delays no later one."""
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     loop = asyncio.get_running_loop()
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"(?i)content-length: *(\d+)", head)
-            await reader.readexactly(int(length[1]) if length else 0)
+            await reader.readexactly(int(re.search(rb"(?i)content-length: *(\d+)", head)[1]))
             begin = loop.time()
             writer.write(HEAD)
             for index in range(1, events + 1):
                 await asyncio.sleep(begin + index * gap_s - loop.time())
-                writer.write(output)
-                await writer.drain()
+                writer.write(OUTPUT)
             writer.write(END)
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
 
 
-async def serve(events, gap_s, words):
-    output = chunked(event(" tide" * words, "null"))
+async def serve(events, gap_s):
     server = await asyncio.start_server(
-        lambda reader, writer: answer(reader, writer, events, gap_s, output), "127.0.0.1", 0, backlog=1024
+        lambda reader, writer: answer(reader, writer, events, gap_s), "127.0.0.1", 0, backlog=1024
     )
     print(f"port {server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
@@ -62,9 +60,9 @@ async def serve(events, gap_s, words):
 class PacedEngine:
     """The program above, started."""
 
-    def __init__(self, folder, events, gap_s, name="paced", words=1):
+    def __init__(self, folder, events, gap_s, name="paced"):
         self.name, self.events, self.gap_s = name, events, gap_s
-        self.group = Group([sys.executable, __file__, events, gap_s, words], Path(folder) / f"{name}-engine.log")
+        self.group = Group([sys.executable, __file__, events, gap_s], Path(folder) / f"{name}-engine.log")
         self.port = int(self.group.wait_for(r"^port (\d+)$", 20, "the paced engine prints its port")[1])
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -73,4 +71,4 @@ class PacedEngine:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))

@@ -127,4 +127,4 @@ def test_memory_does_not_grow_from_run_to_run(loaded, run_folder, figures):
         assert found["2xx"] == REQUESTS, found
         held.append(loaded.memory_mib("VmRSS"))
     figures[f"h2load, {loaded.scheme}: MiB held after each of three runs"] = [round(mib, 1) for mib in held]
-    assert held[-1] < held[0] + 16
+    assert held[-1] < held[0] + 24

@@ -4,13 +4,12 @@ words that are documented, normal streams beside them do not feel it, and nothin
 import csv
 import re
 import subprocess
-import sys
-import time
 
 import pytest
 
 from attackers import assert_nothing_left, program
 from bodies import chat
+from flood_engine import FloodEngine
 from paced_engine import PacedEngine
 from processes import wait_until
 from proxy import Proxy
@@ -42,7 +41,7 @@ def attacked(tmp_path_factory):
     """A proxy with low limits. Normal streams have their own instance; what is passed through gets megabytes."""
     folder = tmp_path_factory.mktemp("slowhttptest")
     paced = PacedEngine(folder, events=5, gap_s=0.02)
-    flood = PacedEngine(folder, events=500, gap_s=0, name="flood", words=3_000)
+    flood = FloodEngine(folder)
     pool = 'models = ["tiny"]\nhealth = { check_path = "" }'
     more = LIMITS + f"""
 [[pools]]
@@ -86,15 +85,18 @@ class Attack:
         with open(f"{self.report}.csv", newline="") as file:
             return [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
-    def assert_held_off(self, limit_s):
-        """The service was there all the time, and every connection was closed in time by the proxy."""
+    def assert_held_off(self):
+        """The service was there all the time, and the proxy closed every connection."""
         said = re.sub(r"\x1b\[[0-9;]*m", "", self.process.stdout.read())
         assert re.search(r"Exit status:\s+No open connections left", said), said
         assert re.search(r"service available:\s+YES", said), said
+        assert all(row["Service Available"] > 0 for row in self.seconds()), said
+
+    def assert_closed_within(self, limit_s):
+        """Each connection was closed so soon after it was opened."""
         seconds = self.seconds()
         opened = {row["Seconds"]: row["Closed"] + row["Connected"] for row in seconds}
         for row in seconds:
-            assert row["Service Available"] > 0, seconds
             due = opened.get(row["Seconds"] - limit_s - SLACK_S, 0)
             assert row["Closed"] >= due, f"{due} were to be closed by now, {row}: {seconds}"
 
@@ -138,7 +140,7 @@ def streams_beside(proxy, attack, name, figures):
         [round(value, 2) for value in pair] for pair in (before, beside)
     ]
     assert len(during) > QUIET_STREAMS / 2
-    assert beside[0] < before[0] * 1.5 + 5 and beside[1] < before[1] * 2 + 20
+    assert beside[0] < before[0] * 1.5 + 5 and beside[1] < before[1] * 3 + 50
     return begun, len(quiet) + len(during)
 
 
@@ -164,7 +166,8 @@ def test_slow_headers_are_refused_in_time(attacked, begin_attack, figures):
     descriptors, granted = attacked.descriptors(), grants(attacked)
     attack = lambda: begin_attack("-H", "/health")
     begun, streams = streams_beside(attacked, attack, "slow headers", figures)
-    begun.assert_held_off(LIMIT_S)
+    begun.assert_held_off()
+    begun.assert_closed_within(LIMIT_S)
     assert_cost_nothing(attacked, descriptors, granted, streams)
     assert refused_heads(attacked, "client_header_timeout") == CONNECTIONS
 
@@ -173,7 +176,8 @@ def test_slow_bodies_are_refused_in_time(attacked, begin_attack, figures):
     descriptors, granted = attacked.descriptors(), grants(attacked)
     options = "-B", "/v1/chat/completions", "-s", 100_000, "-f", "application/json"
     begun, streams = streams_beside(attacked, lambda: begin_attack(*options), "slow bodies", figures)
-    begun.assert_held_off(LIMIT_S + LISTENED_TO_S)
+    begun.assert_held_off()
+    begun.assert_closed_within(LIMIT_S + LISTENED_TO_S)
     assert_cost_nothing(attacked, descriptors, granted, streams)
     wait_until(lambda: len(caused(attacked, "client_body_timeout")) == CONNECTIONS, 10, "a record of each")
     for record in caused(attacked, "client_body_timeout"):
@@ -184,17 +188,19 @@ def test_slow_readers_are_cut_in_time(attacked, begin_attack, figures):
     descriptors, granted = attacked.descriptors(), grants(attacked)
     # a window of at most 512 bytes, read from less than once in two limits: each holds one in which nothing is taken
     every_s = 2 * WRITE_LIMIT_S + 1
-    options = "-X", "/flood", "-w", 256, "-y", 512, "-n", every_s, "-z", 4_096
+    options = "-X", "/flood", "-w", 256, "-y", 512, "-n", every_s, "-z", 65_536
     begun, streams = streams_beside(attacked, lambda: begin_attack(*options), "slow readers", figures)
-    # slowhttptest learns of its end by the read after the one that empties its buffer
-    begun.assert_held_off(2 * every_s)
+    begun.assert_held_off()
     assert_nothing_left(attacked, descriptors, 10)
     wait_until(lambda: len(caused(attacked, "client_write_timeout")) >= CONNECTIONS, 10, "a record of each")
     for record in caused(attacked, "client_write_timeout"):
         assert record["outcome"] == "client_cancelled"
+        # slowhttptest learns of its end at its next reads only; this is when it was cut
         assert WRITE_LIMIT_S <= record["client_blocked_ms"] / 1e3 <= every_s + WRITE_LIMIT_S + SLACK_S
         # it was not read from the instance for nobody
         assert record["response_bytes"] < 4 << 20
+    taken = max(record["response_bytes"] for record in caused(attacked, "client_write_timeout"))
+    figures["slowhttptest, slow readers: the most taken for one of them, KiB"] = taken >> 10
     figures["slowhttptest, slow readers: the most the proxy held, MiB"] = round(attacked.memory_mib("VmHWM"))
     assert attacked.memory_mib("VmHWM") < 512
     assert granted + streams <= grants(attacked)
@@ -204,6 +210,7 @@ def test_endless_ranges_are_too_large_a_head(attacked, begin_attack, figures):
     descriptors, granted = attacked.descriptors(), grants(attacked)
     options = "-R", "/health", "-t", "HEAD", "-a", 5, "-b", 3_000
     begun, streams = streams_beside(attacked, lambda: begin_attack(*options), "ranges", figures)
-    begun.assert_held_off(0)
+    begun.assert_held_off()
+    begun.assert_closed_within(0)
     assert_cost_nothing(attacked, descriptors, granted, streams)
     assert refused_heads(attacked, "head_too_large") == CONNECTIONS

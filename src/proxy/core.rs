@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 
 use super::arrival::Stamping;
 use super::generation::Generation;
-use super::reload::Reloads;
 use super::refused_heads::RefusedHeads;
+use super::reload::Reloads;
 use super::response_ids::ResponseIds;
 use super::upstream::ConnectionPool;
 use crate::fleet::instance::Instance;

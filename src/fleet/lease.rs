@@ -47,6 +47,9 @@ pub struct Lease {
     verdict: Verdict,
     reported_chunks: u64,
     reported_ns: Ns,
+    /// when a byte came, and up to when health knows of it
+    heard_ns: Ns,
+    heard_told_ns: Ns,
 }
 
 impl Lease {
@@ -81,6 +84,8 @@ impl Lease {
             verdict: Verdict::Neutral,
             reported_chunks: 0,
             reported_ns: now,
+            heard_ns: 0,
+            heard_told_ns: now,
             instance: instance.clone(),
             pool: pool.clone(),
         }
@@ -96,11 +101,20 @@ impl Lease {
         &self.pool
     }
 
+    /// A byte of the answer came: health is told when the request ends, and every 100 ms until then.
+    pub fn heard(&mut self, at_ns: Ns) {
+        self.heard_ns = at_ns;
+        if at_ns >= self.heard_told_ns + PROGRESS_NS {
+            self.heard_told_ns = at_ns;
+            let id = self.instance.id;
+            self.pool.with(|inner, _| inner.health.heard(id, at_ns));
+        }
+    }
+
     /// The first output chunk came: the prompt's tokens are off the instance.
     pub fn first_output(&mut self) {
         let now = self.pool.with(|inner, now| {
             inner.scheduler.first_output(now, self.id);
-            inner.health.heard(self.instance.id, now);
             inner.count_tokens(&self.instance, now);
             now
         });
@@ -120,7 +134,6 @@ impl Lease {
         let tokens = tokens(chunks);
         let now = self.pool.with(|inner, now| {
             inner.scheduler.progress(now, self.id, tokens);
-            inner.health.heard(self.instance.id, now);
             inner.count_tokens(&self.instance, now);
             now
         });
@@ -162,6 +175,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let (pool, instance) = (&self.pool, &self.instance);
         pool.with(|inner, now| {
+            if self.heard_ns > self.heard_told_ns {
+                inner.health.heard(instance.id, self.heard_ns);
+            }
             inner
                 .health
                 .ended(instance.id, self.verdict, self.probe, now);

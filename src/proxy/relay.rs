@@ -230,8 +230,11 @@ impl Relay {
     }
 }
 
-/// Lets meter and scheduler know of a read.
+/// Lets health, meter and scheduler know of a read.
 fn observe(open: &mut OpenExchange, data: &[u8], read: Arrival) {
+    if let Some(lease) = &mut open.lease {
+        lease.heard(read.read_ns);
+    }
     let Some(meter) = &mut open.meter else { return };
     let progress = meter.read(data, read.at_ns);
     if progress.first_output && read.by_kernel {

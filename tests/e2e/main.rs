@@ -23,6 +23,7 @@ mod http2_attacks;
 mod keep_alive;
 mod keys;
 mod lanes_queue;
+mod late_checks;
 mod load_counts;
 mod malformed;
 mod many_streams;

@@ -78,9 +78,9 @@ struct Instance {
     checks_failed: u32,
     /// it was out and is in again: its slow start is to begin
     returns: bool,
-    /// when its checks began to fail
-    failing_since_ns: Ns,
-    last_byte_ns: Ns,
+    /// when its last check ended
+    checked_ns: Ns,
+    last_byte_ns: Option<Ns>,
     /// as the scheduler was told
     told: Option<InstanceState>,
     ejections: [u64; Cause::ALL.len()],
@@ -184,7 +184,7 @@ impl Health {
     /// A byte came from an instance.
     pub fn heard(&mut self, id: InstanceId, at_ns: Ns) {
         if let Some(one) = self.instances.get_mut(&id) {
-            one.last_byte_ns = one.last_byte_ns.max(at_ns);
+            one.last_byte_ns = one.last_byte_ns.max(Some(at_ns));
         }
     }
 
@@ -194,21 +194,20 @@ impl Health {
         let Some(one) = self.instances.get_mut(&id) else {
             return;
         };
+        let before_ns = std::mem::replace(&mut one.checked_ns, now_ns);
+        let speaks = one.last_byte_ns.is_some_and(|at_ns| at_ns >= before_ns);
+        one.checks_failed = match checked {
+            Checked::Answered => 0,
+            // it works, and has no time for checks
+            Checked::TimedOut if speaks => 0,
+            // what it said before this check no longer counts
+            Checked::Failed if speaks => 1,
+            Checked::TimedOut | Checked::Failed => one.checks_failed.saturating_add(1),
+        };
         if checked == Checked::Answered {
-            one.checks_failed = 0;
             if one.out.is_some_and(|out| out.cause == Cause::Checks) {
                 one.bring_back();
             }
-            return;
-        }
-        if one.checks_failed == 0 {
-            one.failing_since_ns = now_ns;
-        }
-        one.checks_failed = one.checks_failed.saturating_add(1);
-        let speaks = one.last_byte_ns >= one.failing_since_ns;
-        if speaks && checked == Checked::TimedOut {
-            // it works, and has no time for checks
-            one.checks_failed = 0;
         } else if one.checks_failed >= failures && !speaks && one.out.is_none() {
             one.take_out(Cause::Checks, Ns::MAX);
         }

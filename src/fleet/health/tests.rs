@@ -238,6 +238,31 @@ fn checks_that_time_out_while_bytes_flow_mean_nothing() {
 }
 
 #[test]
+fn a_byte_after_a_refused_check_counts_for_the_next_check_and_no_longer() {
+    let mut pool = Pool::new(&rules());
+    pool.health.checked(B, Checked::Failed, 5 * S);
+    pool.health.heard(B, 6 * S);
+    for (n, state) in [
+        (2, InstanceState::Up),
+        (3, InstanceState::Up),
+        (4, InstanceState::Down),
+    ] {
+        pool.health.checked(B, Checked::Failed, n * 5 * S);
+        assert_eq!(pool.at(n * 5 * S)[1], state, "check {n}");
+    }
+}
+
+#[test]
+fn checks_that_are_refused_while_bytes_flow_take_nothing_out() {
+    let mut pool = Pool::new(&rules());
+    for n in 1..20 {
+        pool.health.heard(B, n * 5 * S - S);
+        pool.health.checked(B, Checked::Failed, n * 5 * S);
+        assert_eq!(pool.at(n * 5 * S)[1], InstanceState::Up);
+    }
+}
+
+#[test]
 fn three_failed_checks_in_a_row_and_no_byte_take_out_and_one_good_brings_back() {
     let mut pool = Pool::new(&rules());
     pool.health.checked(B, Checked::Failed, S);

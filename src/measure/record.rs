@@ -134,7 +134,7 @@ record! {
     status: u16,
     /// code of an error made by the proxy
     cause: String,
-    /// attempts on other instances before this one; left out if there was none
+    /// attempts before this one, on other instances or on a connection that was closed; left out if there was none
     failed_attempts: Vec<AttemptRecord>,
     /// code of an error the engine reported
     error_code: i64,

@@ -152,7 +152,8 @@ pub struct Stamps {
 pub struct FailedAttempt {
     /// instance
     pub instance: Arc<str>,
-    /// why it was given up, as the code of an error of ours; `busy` for a 429 or 503
+    /// why it was given up, as the code of an error of ours; `busy` for a 429 or 503, `stale_connection` if it
+    /// went to the same instance again because a kept connection was closed
     pub cause: &'static str,
     /// status of its answer, if there was one
     pub status: Option<u16>,

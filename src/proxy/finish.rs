@@ -20,6 +20,9 @@ use crate::measure::meter::{Meter, Waiting};
 use crate::measure::outcome::Outcome;
 use crate::measure::summary::{Answer, Exchange, FailedAttempt, Stamps};
 
+/// Cause of an attempt on a kept connection that the instance had closed.
+const STALE_CONNECTION: &str = "stale_connection";
+
 /// How an exchange has ended so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -133,19 +136,25 @@ impl OpenExchange {
         };
         self.record.status = status;
         lease.observe(&self.record, Outcome::EngineError);
-        self.record.failed_attempts.push(FailedAttempt {
-            instance: lease.instance().name.clone(),
-            cause,
-            status,
-            at_ns: now_ns(),
-        });
+        self.note_attempt(lease.instance().name.clone(), cause, status);
         (self.record.status, self.record.retry_after) = (None, None);
         self.retry = Some(budget);
     }
 
-    /// The same attempt goes out again on a new connection.
+    /// The request goes out again, to the same instance on a new connection.
     pub fn sent_again(&mut self) {
+        let Some(lease) = &self.lease else { return };
+        self.note_attempt(lease.instance().name.clone(), STALE_CONNECTION, None);
         self.record.attempts += 1;
+    }
+
+    fn note_attempt(&mut self, instance: Arc<str>, cause: &'static str, status: Option<u16>) {
+        self.record.failed_attempts.push(FailedAttempt {
+            instance,
+            cause,
+            status,
+            at_ns: now_ns(),
+        });
     }
 
     /// An instance has answered with a head.

@@ -357,10 +357,11 @@ fn judge(
         count(&mut kinds, format!("{:?}", view.plan.kind));
         count(&mut conducts, format!("{:?}", view.plan.conduct));
         if let Some(record) = own.first() {
-            let tried = record["failed_attempts"].as_array().map_or(0, Vec::len);
-            elsewhere += tried;
-            let attempts = record["attempts"].as_u64().unwrap_or(0) as usize;
-            again += attempts.saturating_sub(tried + 1);
+            let failed = record["failed_attempts"].as_array().into_iter().flatten();
+            let (stale, tried): (Vec<_>, Vec<_>) =
+                failed.partition(|attempt| attempt["cause"] == "stale_connection");
+            again += stale.len();
+            elsewhere += tried.len();
         }
         match case.judge() {
             Ok(outcome) => count(&mut outcomes, outcome),

@@ -59,6 +59,12 @@ async fn a_reused_connection_that_dies_under_a_request_is_replaced_once() {
             assert_eq!(record["outcome"], "ok", "{record}");
             let attempts = if i == 0 { 1 } else { 2 };
             assert_eq!(record["attempts"], attempts, "{record}");
+            let failed = record["failed_attempts"].as_array().into_iter().flatten();
+            let failed: Vec<_> = failed
+                .map(|one| (&one["instance"], &one["cause"]))
+                .collect();
+            let stale = (&record["instance"], &"stale_connection".into());
+            assert_eq!(failed, vec![stale; attempts - 1], "{record}");
         }
         // each request after the first: once in vain on the old connection, once on a new one
         assert_eq!(upstream.requests().len(), 19);

@@ -57,6 +57,7 @@ impl Checker<'_> {
         self.faults.push(Fault {
             span,
             message,
+            quotes: true,
             label: label.into(),
             help: help.into(),
         });

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use super::shown::shown;
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigErrors {
@@ -40,6 +42,8 @@ pub struct Fault {
     pub span: Range<usize>,
     /// what is wrong, naming the key
     pub message: String,
+    /// the value at this place may be shown: no secret stands there
+    pub quotes: bool,
     /// short words under the place
     pub label: String,
     /// what would be right
@@ -56,10 +60,10 @@ impl Report {
         } else {
             Renderer::plain()
         };
-        let faults = self
-            .faults
-            .iter()
-            .map(|fault| renderer.render(&[self.group(fault)]));
+        let faults = self.faults.iter().map(|fault| {
+            let text = shown(&self.text, fault.quotes.then_some(&fault.span));
+            renderer.render(&[self.group(fault, &text)])
+        });
         faults.collect::<Vec<_>>().join("\n\n")
     }
 
@@ -69,11 +73,11 @@ impl Report {
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    fn group<'a>(&'a self, fault: &'a Fault) -> Group<'a> {
+    fn group<'a>(&'a self, fault: &'a Fault, text: &'a str) -> Group<'a> {
         let annotation = AnnotationKind::Primary
             .span(self.within(&fault.span))
             .label(&fault.label);
-        let snippet = Snippet::source(&self.text)
+        let snippet = Snippet::source(text)
             .path(&self.name)
             .annotation(annotation);
         let group = Level::ERROR.primary_title(&fault.message).element(snippet);

@@ -52,6 +52,7 @@ fn fault(key: &str, running: &Config, wanted: &Config) -> Option<Fault> {
     Some(Fault {
         span: span_of(&document, &path),
         message: format!("`{key}` cannot change while the server runs"),
+        quotes: true,
         label: "this is not what runs".into(),
         help: Some("put it back, or restart; nothing of this file was taken".into()),
     })

@@ -18,6 +18,7 @@ mod pools;
 mod raw;
 pub mod secret;
 mod shape;
+mod shown;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -78,6 +79,7 @@ fn not_toml(error: &toml::de::Error) -> Fault {
     Fault {
         span: error.span().unwrap_or_default(),
         message: format!("not TOML: {}", error.message()),
+        quotes: false,
         label: "here".into(),
         help: error
             .message()
@@ -89,7 +91,8 @@ fn not_toml(error: &toml::de::Error) -> Fault {
 fn not_fitting(error: &toml::de::Error) -> Fault {
     Fault {
         span: error.span().unwrap_or_default(),
-        message: error.message().to_owned(),
+        message: shown::without_quotes(error.message()),
+        quotes: false,
         label: "here".into(),
         help: None,
     }

@@ -13,7 +13,7 @@ use super::check::{Checker, Seen};
 use super::checked::*;
 use super::place::Step::{Index, Key};
 use super::place::{Step, steps};
-use super::{health, keys, raw, url};
+use super::{health, keys, raw, shown, url};
 
 /// Names that metrics and reports use for something else.
 const RESERVED: [&str; 2] = ["other", "all"];
@@ -175,7 +175,10 @@ fn check_instance(
     let url = match url::parse(&instance.url) {
         Ok(url) => url,
         Err((label, help)) => {
-            let message = format!("`{path}.url` \"{}\" cannot be used", instance.url);
+            let message = match shown::has_user(&instance.url) {
+                true => format!("`{path}.url` cannot be used"),
+                false => format!("`{path}.url` \"{}\" cannot be used", instance.url),
+            };
             checker.fault(&url_at, message, &label, help);
             return None;
         }

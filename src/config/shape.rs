@@ -172,6 +172,7 @@ impl<'s> Walk<'s> {
         self.faults.push(Fault {
             span: key.span(),
             message: format!("unknown key `{name}` {place}"),
+            quotes: false,
             label: "not known here".into(),
             help: Some(match near {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -186,6 +187,7 @@ impl<'s> Walk<'s> {
             self.faults.push(Fault {
                 span: value.span(),
                 message: format!("`{path}` cannot be \"{text}\""),
+                quotes: true,
                 label: "not a size".into(),
                 help: Some(
                     "write a number of bytes, or a size such as \"8 MiB\" or \"512 MB\"".into(),
@@ -198,6 +200,7 @@ impl<'s> Walk<'s> {
         self.faults.push(Fault {
             span,
             message: format!("missing key `{}`", joined(path, name)),
+            quotes: false,
             label: format!("needs `{name}`"),
             help: (!help.is_empty()).then(|| help.to_owned()),
         });
@@ -214,6 +217,7 @@ impl<'s> Walk<'s> {
         self.faults.push(Fault {
             span: value.span(),
             message: format!("`{path}` cannot be \"{text}\""),
+            quotes: true,
             label: "not one of the allowed values".into(),
             help: Some(format!(
                 "{}allowed: {}",
@@ -232,6 +236,7 @@ impl<'s> Walk<'s> {
         self.faults.push(Fault {
             span: value.span(),
             message: format!("`{path}` must be {expected}"),
+            quotes: false,
             label: format!("this is {}", in_words(value.get_ref().type_str())),
             help: None,
         });

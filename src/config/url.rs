@@ -6,6 +6,14 @@ use super::checked::Upstream;
 pub fn parse(text: &str) -> Result<Upstream, (String, String)> {
     let wrong = |what: &str, right: String| Err((what.to_owned(), right));
     let like = "write one like \"http://10.0.0.1:8000\"";
+    // before anything is repeated: it may be a password
+    if let Some((user, host)) = text.rsplit_once('@') {
+        let scheme = user.split_once("://").map_or("http", |(scheme, _)| scheme);
+        return wrong(
+            "a base URL has no user or password",
+            format!("write \"{scheme}://{host}\""),
+        );
+    }
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("the URL has no scheme", format!("write \"http://{text}\""));
     };
@@ -25,12 +33,6 @@ pub fn parse(text: &str) -> Result<Upstream, (String, String)> {
         return wrong(
             "a base URL has no query",
             format!("write \"{scheme}://{authority}\""),
-        );
-    }
-    if let Some((_, host)) = authority.rsplit_once('@') {
-        return wrong(
-            "a base URL has no user or password",
-            format!("write \"{scheme}://{host}{path}\""),
         );
     }
     let base_path = path.trim_end_matches('/');

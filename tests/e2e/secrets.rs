@@ -114,27 +114,73 @@ async fn nothing_that_a_run_writes_holds_a_secret() {
     }
 }
 
+/// Ends of a file, with a word of what is said of each.
+fn misplaced() -> Vec<(String, &'static str)> {
+    let end = |text: &str, word| (text.replace("SECRET", ENGINE), word);
+    vec![
+        end("engine_key = \"SECRET\"", "pools[0].engine_key"),
+        end("[admin]\ntoken = \"SECRET\"", "admin.token"),
+        end(
+            "[[keys]]\nname = \"a\"\nsha256 = \"SECRET\"",
+            "keys[0].sha256",
+        ),
+        // on the line that is shown
+        end(
+            "keys = [{ name = \"a\", sha256 = \"SECRET\" }]",
+            "unknown key `keys`",
+        ),
+        end("engin_key = \"SECRET\"", "did you mean `engine_key`"),
+        end("engine_key = [\"SECRET\"]", "must be a string"),
+        end("engine_key = SECRET", "not TOML"),
+        end("engine_key = \"SECRET", "not TOML"),
+        end(
+            "[[pools]]\nname = \"q\"\nmodels = [\"m\"]\npolicy = { kind = \"round_robin\" }\ninstances = [{ url = \"http://me:SECRET@host\" }]",
+            "no user or password",
+        ),
+        end("share = -1.0 # was SECRET", "share"),
+        end("tls = \"SECRET\"", "pools[0].tls"),
+    ]
+}
+
 #[test]
 fn a_secret_in_the_wrong_place_is_not_shown() {
     let dir = Dir::new();
     let file = dir.0.join("c.toml");
     let good = "[server]\nlisten = \"127.0.0.1:0\"\n[[pools]]\nname = \"p\"\npolicy = { kind = \"round_robin\" }\n\
                 instances = [{ url = \"http://127.0.0.1:1\" }]\n";
-    for (more, word) in [
-        (
-            format!("engine_key = \"{ENGINE}\"\n"),
-            "pools[0].engine_key",
-        ),
-        (format!("[admin]\ntoken = \"{ENGINE}\"\n"), "admin.token"),
-        (
-            format!("[[keys]]\nname = \"a\"\nsha256 = \"{ENGINE}\"\n"),
-            "keys[0].sha256",
-        ),
-    ] {
-        std::fs::write(&file, format!("{good}{more}")).unwrap();
+    let at_the_top = [
+        format!("admin = {{ token = \"{ENGINE}\" }}\n{good}"),
+        format!("admin = \"{ENGINE}\"\n{good}"),
+        format!("keys = [{{ name = \"a\", sha256 = \"{ENGINE}\" }}]\n{good}"),
+    ];
+    let misplaced = misplaced().into_iter();
+    let texts = misplaced.map(|(end, word)| (format!("{good}{end}\n"), word));
+    for (text, word) in texts.chain(at_the_top.map(|text| (text, "error"))) {
+        std::fs::write(&file, &text).unwrap();
         let (status, out, err) = run(&["check", file.to_str().unwrap()]);
-        assert!(!status.success() && err.contains(word), "{out}{err}");
+        assert!(
+            !status.success() && err.contains(word),
+            "{text}\n{out}{err}"
+        );
         assert!(!err.contains(ENGINE), "{err}");
+    }
+}
+
+#[tokio::test]
+async fn a_reload_that_finds_a_secret_in_the_wrong_place_does_not_show_it() {
+    let upstream = Script::new(|_| Reply::chat(ANSWER)).start();
+    let setup = Setup::one(&upstream).set("reload", "watch = false");
+    let proxy = setup.start();
+    for line in [
+        "engin_key = \"SECRET\"",
+        "engine_key = SECRET",
+        "engine_key = \"SECRET\"",
+    ] {
+        let answer = proxy
+            .reload(&setup.clone().pool(&line.replace("SECRET", ENGINE)))
+            .await;
+        assert_eq!(answer.status(), 422, "{}", answer.text());
+        assert!(!answer.text().contains(ENGINE), "{}", answer.text());
     }
 }
 

@@ -187,12 +187,4 @@ impl Queue {
             .map(|waiter| waiter.deadline_ns)
             .min()
     }
-
-    #[cfg(test)]
-    pub fn waiters(&self) -> impl Iterator<Item = (usize, &Waiter)> {
-        self.lines
-            .iter()
-            .enumerate()
-            .flat_map(|(lane, line)| line.waiters.iter().map(move |one| (lane, one)))
-    }
 }

@@ -256,7 +256,7 @@ impl Scheduler {
         }
         let lane = self.rules.as_ref().map(|rules| rules.classify(shape));
         if let Some(grant) = self.try_grant(now_ns, ticket, shape, exclude, lane, 0) {
-            return Arrival::Send(grant);
+            return self.sent(now_ns, grant, out);
         }
         let (Some(queue), Some(lane)) = (self.queue.as_mut(), lane) else {
             return Arrival::Shed(self.shed(ticket, ShedReason::NoInstance, lane));
@@ -291,7 +291,10 @@ impl Scheduler {
             .copied()
             .filter(|index| self.slots[*index].state.takes_requests())
         {
-            Some(index) => Arrival::Send(self.count(index, ticket, shape, lane, 0)),
+            Some(index) => {
+                let grant = self.count(index, ticket, shape, lane, 0);
+                self.sent(now_ns, grant, out)
+            }
             None => Arrival::Shed(self.shed(ticket, ShedReason::NoInstance, None)),
         }
     }

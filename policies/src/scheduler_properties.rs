@@ -40,6 +40,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let state = prop_oneof![
         3 => Just(InstanceState::Up),
+        2 => Just(InstanceState::Probing),
         1 => Just(InstanceState::Draining),
         1 => Just(InstanceState::Down),
     ];
@@ -102,11 +103,13 @@ struct Open {
     prefill: u64,
     decode: u64,
     predicted: u64,
+    work: u64,
 }
 
 /// What must be true, kept apart from the scheduler by the simplest means.
 struct Truth {
     scheduler: Scheduler,
+    config: PolicyConfig,
     now_ns: u64,
     states: BTreeMap<InstanceId, InstanceState>,
     open: BTreeMap<LeaseId, Open>,
@@ -124,6 +127,7 @@ impl Truth {
         scheduler.record_events(true);
         Self {
             scheduler,
+            config: config.clone(),
             now_ns: 0,
             states: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -170,26 +174,79 @@ impl Truth {
         (count > 0).then(|| *self.open.keys().nth(at % count).unwrap())
     }
 
+    /// Whether an instance takes requests, and the request does not shun it.
+    fn takes(&self, id: InstanceId, exclude: &[InstanceId]) -> bool {
+        let taking = [InstanceState::Up, InstanceState::Probing];
+        taking.contains(&self.states[&id]) && !exclude.contains(&id)
+    }
+
+    fn lane_of(lanes: &[LaneConfig], work: u64) -> usize {
+        let fits = |lane: &LaneConfig| lane.max_tokens.is_none_or(|most| work <= most.into());
+        lanes.iter().position(fits).unwrap()
+    }
+
+    /// Whether a request of so much work finds a slot: a free one that no other lane's unused reserve keeps.
+    fn has_room(&self, id: InstanceId, work: u64) -> bool {
+        let PolicyConfig::Lanes(config) = &self.config else {
+            return true;
+        };
+        let Some(slots) = config.slots_per_instance else {
+            return true;
+        };
+        let mut used = vec![0; config.lanes.len()];
+        for one in self.open.values().filter(|one| one.instance == id) {
+            used[Self::lane_of(&config.lanes, one.work)] += 1;
+        }
+        let own = Self::lane_of(&config.lanes, work);
+        let kept_for = |lane: usize| {
+            let reserve = (config.lanes[lane].reserve * f64::from(slots)).floor() as u32;
+            reserve.saturating_sub(used[lane])
+        };
+        let kept: u32 = (0..used.len())
+            .filter(|lane| *lane != own)
+            .map(kept_for)
+            .sum();
+        used.iter().sum::<u32>() + kept < slots
+    }
+
+    /// A request that waits beside an instance that would take it.
+    fn stuck(&self) -> Option<Ticket> {
+        let waiting = self.waiting.iter();
+        waiting.copied().find(|ticket| {
+            let (shape, exclude) = &self.shapes[ticket];
+            let others = self.states.keys().any(|id| self.takes(*id, exclude));
+            let shunned = if others { &exclude[..] } else { &[] };
+            let mut instances = self.states.keys();
+            instances.any(|id| self.takes(*id, shunned) && self.has_room(*id, shape.work_tokens()))
+        })
+    }
+
     fn granted(&mut self, grant: &Grant, pinned: bool) {
         assert!(
             self.answered.insert(grant.ticket),
             "two answers for {:?}",
             grant.ticket
         );
-        assert_eq!(
-            self.states.get(&grant.instance),
-            Some(&InstanceState::Up),
-            "granted one that is not up"
-        );
         let (shape, exclude) = &self.shapes[&grant.ticket];
-        let others = self
-            .states
-            .iter()
-            .any(|(id, state)| *state == InstanceState::Up && !exclude.contains(id));
+        let others = self.states.keys().any(|id| self.takes(*id, exclude));
         assert!(
             pinned || !others || !exclude.contains(&grant.instance),
             "used an excluded instance needlessly"
         );
+        assert!(
+            pinned || self.has_room(grant.instance, shape.work_tokens()),
+            "granted without room"
+        );
+        let state = self.states.get_mut(&grant.instance).unwrap();
+        match *state {
+            InstanceState::Up => assert!(!grant.probe, "one that is up was probed"),
+            InstanceState::Probing => {
+                assert!(grant.probe, "a probe that does not know it");
+                // it takes this one and no other
+                *state = InstanceState::Down;
+            }
+            other => panic!("granted one that is {other:?}"),
+        }
         let (prefill, decode) = (
             u64::from(shape.uncached_tokens()),
             u64::from(shape.predicted_output_tokens),
@@ -199,6 +256,7 @@ impl Truth {
             prefill,
             decode,
             predicted: decode,
+            work: shape.work_tokens(),
         };
         assert!(
             self.open.insert(grant.lease, open).is_none(),
@@ -262,7 +320,6 @@ impl Truth {
                 let arrival = self
                     .scheduler
                     .arrive(now, ticket, &shape, &exclude, &mut self.out);
-                self.take_actions();
                 self.answer(ticket, arrival, false);
             }
             Op::Pinned { prompt, output, id } => {
@@ -274,7 +331,6 @@ impl Truth {
                     InstanceId(id),
                     &mut self.out,
                 );
-                self.take_actions();
                 self.answer(ticket, arrival, true);
             }
             Op::FirstOutput(at) => {
@@ -345,14 +401,18 @@ impl Truth {
                 self.scheduler
                     .set_policy(now, &config, &mut self.out)
                     .unwrap();
-                let granted = |action: &Action| matches!(action, Action::Grant(_));
-                assert!(
-                    self.out.iter().all(granted),
-                    "a waiter was shed by a new policy"
-                );
-                assert_eq!(self.sheds(), shed);
+                self.config = config;
+                let shed_now = |action: &&Action| matches!(action, Action::Shed { .. });
+                let shed_now = self.out.iter().filter(shed_now).count();
+                assert_eq!(self.sheds(), shed + shed_now as u64);
                 let left = waiting.len() - self.out.len();
                 assert_eq!(self.scheduler.queue_len(), left);
+                self.take_actions();
+                // one that is probed takes a single waiter, and then there may be nobody
+                assert!(
+                    shed_now == 0 || !self.states.keys().any(|id| self.takes(*id, &[])),
+                    "a waiter was shed by a new policy"
+                );
             }
             Op::SlowStart(id, ns) => self.scheduler.slow_start(now, InstanceId(id), ns),
             Op::Wait(ns) => {
@@ -400,8 +460,13 @@ impl Truth {
         }
         assert_eq!(self.scheduler.open_leases(), self.open.len());
         assert_eq!(self.scheduler.queue_len(), self.waiting.len());
-        let lane_requests: u32 = self.scheduler.lane_stats().map(|lane| lane.requests).sum();
-        assert!(self.scheduler.lanes().is_empty() || lane_requests as usize == self.open.len());
+        if let PolicyConfig::Lanes(config) = &self.config {
+            for (lane, stats) in self.scheduler.lane_stats().enumerate() {
+                let mine = |one: &&Open| Self::lane_of(&config.lanes, one.work) == lane;
+                let mine = self.open.values().filter(mine).count();
+                assert_eq!(stats.requests as usize, mine, "requests of lane {lane}");
+            }
+        }
         let bytes: u64 = self
             .waiting
             .iter()
@@ -412,11 +477,11 @@ impl Truth {
             self.scheduler.held_is_right(),
             "held slots drifted from the counts"
         );
-        assert_eq!(
-            self.scheduler.stuck(),
-            None,
-            "a request waits beside room it may use"
+        assert!(
+            self.waiting.is_empty() || self.states.keys().any(|id| self.takes(*id, &[])),
+            "requests wait though no instance is up"
         );
+        assert_eq!(self.stuck(), None, "a request waits beside room it may use");
         assert_eq!(
             self.scheduler.counters().policy_failed,
             0,

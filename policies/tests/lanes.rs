@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 use evenkeel_policies::PolicyConfig;
+use evenkeel_policies::load::InstanceState;
 use evenkeel_policies::scheduler::{
     Action, Arrival, Grant, InstanceId, Observation, Scheduler, ShedReason, Ticket,
 };
@@ -183,6 +184,41 @@ fn waiters_are_told_when_the_last_instance_goes() {
             ..
         }]
     ));
+}
+
+/// A probe takes the only other instance from who waits: what it shunned is better than none.
+#[test]
+fn a_waiter_goes_where_it_failed_once_a_probe_has_taken_the_other_instance() {
+    let mut scheduler = pool(2, "slots_per_instance = 1");
+    let (failed, other) = (InstanceId(0), InstanceId(1));
+    let mut out = Vec::new();
+    let pinned = |scheduler: &mut Scheduler, ticket, out: &mut Vec<Action>| {
+        sent(scheduler.arrive_pinned(0, Ticket(ticket), &short(), other, out))
+    };
+    pinned(&mut scheduler, 0, &mut out);
+    let waiting = scheduler.arrive(0, Ticket(1), &short(), &[failed], &mut out);
+    assert_eq!(waiting, Arrival::Queued { lane: 0 });
+    scheduler.set_state(0, other, InstanceState::Probing, &mut out);
+    assert_eq!(out, []);
+    assert!(pinned(&mut scheduler, 2, &mut out).probe);
+    assert_eq!(granted(&out), [1]);
+}
+
+/// Where every instance is out but the one that is probed, nobody waits for what the probe will tell.
+#[test]
+fn waiters_beside_a_probe_are_told_at_once_that_no_instance_is_up() {
+    let mut scheduler = pool(1, "slots_per_instance = 1");
+    let only = InstanceId(0);
+    let open = sent(arrive(&mut scheduler, 0, &short()));
+    for ticket in 1..4 {
+        let waiting = arrive(&mut scheduler, ticket, &short());
+        assert_eq!(waiting, Arrival::Queued { lane: 0 });
+    }
+    scheduler.set_state(0, only, InstanceState::Probing, &mut Vec::new());
+    let out = finish(&mut scheduler, &open);
+    assert_eq!(granted(&out), [1]);
+    assert_eq!(out.len(), 3, "{out:?}");
+    assert_eq!(scheduler.counters().shed_no_instance, 2);
 }
 
 #[test]

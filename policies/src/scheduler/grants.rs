@@ -3,7 +3,7 @@
 use super::*;
 
 impl Scheduler {
-    /// Sheds the overdue, then grants to waiters until none can go.
+    /// Sheds the overdue, then grants to waiters until none can go; all are shed once no instance is up.
     pub(super) fn settle(&mut self, now_ns: u64, out: &mut Vec<Action>) {
         if self.queue_len() == 0 {
             return;
@@ -15,13 +15,17 @@ impl Scheduler {
         {
             self.shed_waiter(&waiter, ShedReason::QueueWait, out);
         }
-        if !self.any_up() {
-            while let Some(waiter) = self.queue.as_mut().and_then(Queue::take_any) {
-                self.shed_waiter(&waiter, ShedReason::NoInstance, out);
+        loop {
+            // a grant may have been the one that an instance takes to be probed
+            if !self.any_up() {
+                while let Some(waiter) = self.queue.as_mut().and_then(Queue::take_any) {
+                    self.shed_waiter(&waiter, ShedReason::NoInstance, out);
+                }
+                return;
             }
-            return;
-        }
-        while let Some((lane, waiter)) = self.next_waiter(now_ns) {
+            let Some((lane, waiter)) = self.next_waiter(now_ns) else {
+                return;
+            };
             let waited_ns = now_ns.saturating_sub(waiter.since_ns);
             let grant = self.try_grant(
                 now_ns,
@@ -37,6 +41,14 @@ impl Scheduler {
                 None => self.shed_waiter(&waiter, ShedReason::NoInstance, out),
             }
         }
+    }
+
+    /// The answer to who came and got this. A probe's instance takes nothing more, which others may have waited for.
+    pub(super) fn sent(&mut self, now_ns: u64, grant: Grant, out: &mut Vec<Action>) -> Arrival {
+        if grant.probe {
+            self.settle(now_ns, out);
+        }
+        Arrival::Send(grant)
     }
 
     pub(super) fn next_waiter(&mut self, now_ns: u64) -> Option<(usize, Waiter)> {
@@ -252,30 +264,6 @@ impl Scheduler {
                 .is_none_or(|rules| rules.held(&slot.lanes) == slot.held)
         };
         self.slots.iter().all(right)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn stuck(&self) -> Option<Ticket> {
-        let queue = self.queue.as_ref()?;
-        let view = |lane| FleetView {
-            slots: &self.slots,
-            exclude: &[],
-            rules: self.rules.as_ref(),
-            lane: Some(lane),
-            now_ns: 0,
-            typical_tokens: 0.0,
-            mask: None,
-            ramp_mean: None,
-        };
-        let mut waiters = queue.waiters();
-        waiters
-            .find(|(lane, one)| {
-                without(&view(*lane), &one.exclude)
-                    .candidates()
-                    .next()
-                    .is_some()
-            })
-            .map(|(_, one)| one.ticket)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::child::Child;
 use crate::support::client::{Ask, BodyEnd, Client};
 use crate::support::client_h2::{ClientH2, next_piece, whole};
-use crate::support::proxy::{Proxy, Setup};
+use crate::support::proxy::{Proxy, Setup, outstanding};
 use crate::support::reply::{DONE, Reply, ms};
 use crate::support::upstream::{Script, Upstream};
 
@@ -306,41 +306,89 @@ async fn normal_streams(addr: SocketAddr, count: usize) -> [f64; 4] {
     ]
 }
 
-/// 2,000 connections that say nothing and 2,000 that send a byte now and then, beside 200 normal streams.
+/// A connection that is slow in a way of its own.
+enum Slow {
+    /// within a request's head
+    Head(Client),
+    /// within its body
+    Body(Client),
+    /// in taking the answer
+    Reader(Client),
+}
+
+impl Slow {
+    async fn start(way: usize, addr: SocketAddr) -> Slow {
+        match way % 5 {
+            0 | 1 => {
+                let mut client = Client::connect(addr).await;
+                let begun = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx-slow: ";
+                client.send(begun).await;
+                Slow::Head(client)
+            }
+            2 | 3 => {
+                let mut client = Client::connect(addr).await;
+                let ask = Ask::post("/v1/chat/completions", vec![b' '; MIB]);
+                client.send(&ask.head_bytes()).await;
+                Slow::Body(client)
+            }
+            _ => {
+                let mut client = Client::connect_narrowest(addr).await;
+                client.send(&Ask::chat().id("unread").bytes()).await;
+                client.readable().await;
+                Slow::Reader(client)
+            }
+        }
+    }
+
+    /// Sends a byte, or takes one.
+    async fn creep(&mut self) {
+        match self {
+            Slow::Head(client) => client.send(b"x").await,
+            Slow::Body(client) => client.send(b" ").await,
+            Slow::Reader(client) => assert!(client.drop_a_byte(), "nothing waits to be read"),
+        }
+    }
+}
+
+/// 2,000 connections that say nothing and 2,000 that send or take a byte now and then, beside 200 normal streams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timing_idle_and_slow_connections_cost_the_others_nothing() {
     const EACH: usize = 2000;
+    const READERS: u64 = EACH as u64 / 5;
     const STREAMS: usize = 200;
     rlimit::increase_nofile_limit(u64::MAX).unwrap();
-    let upstream = Script::new(|_| Reply::paced_chat(20, ms(20))).start();
+    let upstream = Script::new(|request| match request.head.header("x-request-id") {
+        // more than the kernel keeps for a reader that is narrow
+        Some("unread") => Reply::sse().chunks(ms(0), ms(0), 16, &[b'a'; 16 * 1024]),
+        _ => Reply::paced_chat(20, ms(20)),
+    })
+    .forgetful()
+    .start();
     let child = Child::serve(&Setup::one(&upstream));
     let quiet = normal_streams(child.addr, STREAMS).await;
     let mut idle = Vec::new();
     let mut slow = Vec::new();
-    let head = Ask::post("/v1/chat/completions", vec![b' '; MIB]).head_bytes();
-    for _ in 0..EACH {
+    for way in 0..EACH {
         idle.push(Client::connect(child.addr).await);
-        let mut client = Client::connect(child.addr).await;
-        client.send(&head).await;
-        slow.push(client);
+        slow.push(Slow::start(way, child.addr).await);
     }
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let trickling = tokio::spawn(async move {
-        let mut sent = 0_usize;
+    let creeping = tokio::spawn(async move {
+        let mut bytes = 0_usize;
         while !*stopped.borrow_and_update() {
             for client in &mut slow {
-                client.send(b" ").await;
-                sent += 1;
-                if sent.is_multiple_of(20) {
+                client.creep().await;
+                bytes += 1;
+                if bytes.is_multiple_of(20) {
                     tokio::time::sleep(ms(10)).await;
                 }
             }
         }
-        (slow, sent)
+        (slow, bytes)
     });
     let beside = normal_streams(child.addr, STREAMS).await;
     stop.send_replace(true);
-    let (slow, sent) = trickling.await.unwrap();
+    let (slow, bytes) = creeping.await.unwrap();
     let metrics = Client::ask(child.admin, &Ask::get("/metrics")).await.text();
     let open = metrics
         .lines()
@@ -348,9 +396,14 @@ async fn timing_idle_and_slow_connections_cost_the_others_nothing() {
     let open: usize = open.unwrap().parse().unwrap();
     println!(
         "[TTFT P50, P99, E2E P50, P99] ms: quiet {quiet:.1?}, beside {EACH} idle and {EACH} slow connections {beside:.1?}; \
-         {sent} single bytes sent; {open} connections open"
+         {bytes} single bytes sent or taken; {open} connections open"
     );
     assert!(open >= 2 * EACH, "all of them were held");
+    let work = outstanding(child.admin).await;
+    assert_eq!(work["p/i0"].requests, READERS, "answers wait for readers");
+    // the constants are a busy machine's; what thousands of connections cost, were it felt, would be more
+    assert!(beside[0] < quiet[0] * 2.0 + 50.0, "median TTFT");
+    assert!(beside[1] < quiet[1] * 3.0 + 150.0, "P99 of TTFT");
     // 20 chunks 20 ms apart: what the others cost would be on top of these 400 ms
     assert!(beside[2] < quiet[2] * 1.25 && beside[3] < quiet[3] * 1.5 + 100.0);
     drop((idle, slow));

@@ -200,6 +200,20 @@ impl Client {
         }
     }
 
+    /// The same with small segments too, so that the kernel on the other side keeps little for this client.
+    pub async fn connect_narrowest(addr: SocketAddr) -> Client {
+        use nix::sys::socket::{setsockopt, sockopt::TcpMaxSeg};
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        setsockopt(&socket, TcpMaxSeg, &1024).unwrap();
+        let socket = socket.connect(addr).await.unwrap();
+        Client {
+            socket,
+            buffer: BytesMut::new(),
+            seen: None,
+        }
+    }
+
     /// Connects, sends one request, reads its answer.
     pub async fn ask(addr: SocketAddr, ask: &Ask) -> Answer {
         let mut client = Client::connect(addr).await;
@@ -320,6 +334,11 @@ impl Client {
         if self.buffer.is_empty() {
             let _ = self.socket.peek(&mut [0]).await;
         }
+    }
+
+    /// Takes one byte from the socket, if any is there, and drops it.
+    pub fn drop_a_byte(&self) -> bool {
+        matches!(self.socket.try_read(&mut [0]), Ok(1))
     }
 
     /// Nothing has come that was not read.

@@ -19,6 +19,18 @@ pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 
+/// The fields of a chat request, and its body.
+pub const POST: [(&str, &str); 4] = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/v1/chat/completions"),
+    (":authority", "t"),
+];
+pub const BODY: &str =
+    r#"{"model":"m-small","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+
+/// On SETTINGS and PING: the other side's has come.
+pub const ACK: u8 = 1;
 /// On HEADERS and DATA: no more of this stream follows.
 pub const END_STREAM: u8 = 1;
 /// On HEADERS and CONTINUATION: the head ends here.
@@ -45,6 +57,25 @@ impl Frame {
         Some(u32::from_be_bytes(bytes))
     }
 
+    /// The status of an answer's head, which is its first field.
+    pub fn status(&self) -> Option<u16> {
+        const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
+        match *self.payload.first()? {
+            first @ 0x88..=0x8e => Some(INDEXED[usize::from(first - 0x88)]),
+            // a literal, its name from the static table
+            0x08 | 0x18 | 0x48 => {
+                let length = *self.payload.get(1)?;
+                let value = self.payload.get(2..2 + usize::from(length & 0x7f))?;
+                let text = match length & 0x80 {
+                    0 => String::from_utf8_lossy(value).into_owned(),
+                    _ => huffman_digits(value),
+                };
+                text.parse().ok()
+            }
+            _ => None,
+        }
+    }
+
     /// The settings, by number.
     pub fn settings(&self) -> Vec<(u16, u32)> {
         let one = |bytes: &[u8]| {
@@ -54,6 +85,30 @@ impl Frame {
         };
         self.payload.chunks_exact(6).map(one).collect()
     }
+}
+
+/// Digits in HPACK's Huffman code: 0 to 2 take five bits, the others six.
+fn huffman_digits(bytes: &[u8]) -> String {
+    let bits = bytes.len() * 8;
+    let at = |from: usize, count: usize| {
+        (from..from + count).fold(0_u32, |value, bit| {
+            value << 1 | u32::from(bytes[bit / 8] >> (7 - bit % 8) & 1)
+        })
+    };
+    let (mut text, mut from) = (String::new(), 0);
+    while from + 5 <= bits {
+        let digit = match at(from, 5) {
+            short @ 0..=2 => short,
+            _ if from + 6 > bits => break,
+            _ => match at(from, 6) {
+                long @ 0b01_1001..=0b01_1111 => long - 0b01_1001 + 3,
+                _ => break,
+            },
+        };
+        from += if digit <= 2 { 5 } else { 6 };
+        text += &digit.to_string();
+    }
+    text
 }
 
 /// The bytes of a frame.
@@ -78,6 +133,12 @@ pub fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
         }
     }
     out
+}
+
+/// A chat request on a stream of its own.
+pub fn request(stream: u32) -> Vec<u8> {
+    let head = frame(HEADERS, END_HEADERS, stream, &fields(&POST));
+    [head, frame(DATA, END_STREAM, stream, BODY.as_bytes())].concat()
 }
 
 /// A connection of which every byte is the test's own.

@@ -9,7 +9,7 @@ mod judge;
 mod lanes;
 mod plan;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use self::fleet::{Board, Fleet};
 use self::judge::Case;
 use self::lanes::{Lane, View};
-use self::plan::{PROMPTS, body};
+use self::plan::{Kind, PROMPTS, body};
 use crate::support::child::Child;
 use crate::support::client::{Ask, Client};
 use crate::support::client_h2::ClientH2;
@@ -320,7 +320,11 @@ async fn chaos_loses_nothing() {
     let log = std::fs::read_to_string(run.child.dir().join("stderr")).unwrap();
     assert!(!log.contains("panicked"), "{log}");
 
+    assert_eq!(run.views.len(), requests + ROUNDS * HELD, "answers known");
     judge(&run, &texts, seed, served, (rest, now));
+    if requests >= REQUESTS {
+        was_chaos(&run);
+    }
     run.fleet.stop().await;
     drop(run);
     let own = async {
@@ -329,6 +333,16 @@ async fn chaos_loses_nothing() {
         }
     };
     within("the test's own descriptors to be gone", PATIENCE, own).await;
+}
+
+/// At its full size a run has used most kinds of fault, and instances have died, whatever the seed.
+fn was_chaos(run: &Run) {
+    let sightings = run.sightings();
+    let plans = run.views.iter().map(|view| &view.plan);
+    let used = plans.filter(|plan| plan.kind != Kind::None && sightings.contains_key(&plan.id));
+    let faults: BTreeSet<Kind> = used.map(|plan| plan.kind).collect();
+    assert!(faults.len() >= 12, "only {faults:?} were used");
+    assert!(run.fleet.events.deaths > 0, "no instance died");
 }
 
 /// Holds every request against its plan, and prints what there was.

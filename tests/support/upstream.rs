@@ -83,6 +83,7 @@ pub struct Script {
     on_request: Arc<OnRequest>,
     on_head: Option<Arc<OnHead>>,
     idle_close: Option<Duration>,
+    close_lag: Duration,
     reset_on_accept: bool,
     writes_kept: usize,
 }
@@ -94,6 +95,7 @@ impl Script {
             on_request: Arc::new(on_request),
             on_head: None,
             idle_close: None,
+            close_lag: Duration::ZERO,
             reset_on_accept: false,
             writes_kept: 4096,
         }
@@ -108,6 +110,12 @@ impl Script {
     /// Closes a connection that has been idle for that long after an answer.
     pub fn idle_close(mut self, after: Duration) -> Script {
         self.idle_close = Some(after);
+        self
+    }
+
+    /// That close takes so long to arrive, as on a long way: what is sent meanwhile is lost.
+    pub fn close_lag(mut self, lag: Duration) -> Script {
+        self.close_lag = lag;
         self
     }
 
@@ -397,7 +405,10 @@ impl Connection {
             None => self.read_head().await?,
             Some(idle) => match tokio::time::timeout(idle, self.read_head()).await {
                 Ok(head) => head?,
-                Err(_) => return Err(Left::Us),
+                Err(_) => {
+                    tokio::time::sleep(self.shared.script.close_lag).await;
+                    return Err(Left::Us);
+                }
             },
         };
         let connection = self.number;

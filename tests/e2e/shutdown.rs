@@ -4,10 +4,18 @@ use std::time::Instant;
 
 use crate::support::child::Child;
 use crate::support::client::{Ask, BodyEnd, Client};
+use crate::support::frames::{
+    ACK, DATA, END_STREAM, Frame, Frames, GOAWAY, HEADERS, PING, RST_STREAM, frame, request,
+};
 use crate::support::proxy::{Dir, Setup};
 use crate::support::reply::{End, GateKey, Reply, finish_event, gate, ms, text_event};
 use crate::support::upstream::{Script, Upstream};
 use crate::support::{PATIENCE, within};
+
+/// The answer to a ping.
+fn pong(ping: &Frame) -> Vec<u8> {
+    frame(PING, ACK, 0, &ping.payload)
+}
 
 fn held() -> (GateKey, Upstream) {
     let (key, closed) = gate();
@@ -84,6 +92,42 @@ async fn who_comes_late_is_told_so_while_open_streams_end() {
     };
     assert_eq!((of("open", "ok"), of("late", "shed")), (1, 3));
     assert_eq!(upstream.requests().len(), 1, "a late one was passed on");
+}
+
+#[tokio::test]
+async fn an_http2_client_is_told_to_go_and_gets_the_stream_it_has_to_its_end() {
+    let (key, upstream) = held();
+    let child = Child::serve(&Setup::one(&upstream).set("timeouts", "drain_s = 30"));
+    let mut frames = Frames::connect(child.addr).await;
+    assert!(frames.send(&request(1)).await);
+    let head = frames.next_of(&[HEADERS]).await.unwrap();
+    assert_eq!((head.stream, head.status()), (1, Some(200)));
+    let mut body = frames.next_of(&[DATA]).await.unwrap().payload;
+    child.signal("TERM");
+    let told = frames.next_of(&[GOAWAY, RST_STREAM]).await.unwrap();
+    assert_eq!((told.kind, told.error()), (GOAWAY, Some(0)), "{told:?}");
+    key.open();
+    loop {
+        let next = frames.next_of(&[DATA, PING, GOAWAY, RST_STREAM]).await;
+        let next = next.expect("closed before the stream's end");
+        match next.kind {
+            DATA => body.extend_from_slice(&next.payload),
+            // a ping asks whether the goodbye has come
+            PING => assert!(frames.send(&pong(&next)).await),
+            GOAWAY => assert_eq!(next.error(), Some(0)),
+            _ => panic!("an open stream was cut: {next:?}"),
+        }
+        if next.kind == DATA && next.flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    let sent = format!("{}{}", text_event("a"), finish_event());
+    assert_eq!(String::from_utf8_lossy(&body), sent);
+    assert!(matches!(frames.goodbye().await, None | Some(0)));
+    let (status, records) = ended(child).await;
+    assert!(status.success(), "{status}");
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0]["outcome"], "ok", "{}", records[0]);
 }
 
 #[tokio::test]

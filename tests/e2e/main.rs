@@ -7,6 +7,7 @@ mod support;
 mod arrivals;
 mod backpressure;
 mod bodies;
+mod bounded_fields;
 mod chaos;
 mod chunk_file;
 mod client_leaves;

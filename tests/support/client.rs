@@ -121,6 +121,12 @@ impl Ask {
         Ask::post("/v1/chat/completions", body)
     }
 
+    /// Another method.
+    pub fn method(mut self, method: &str) -> Ask {
+        method.clone_into(&mut self.method);
+        self
+    }
+
     /// Sets a header, in place of one of the same name.
     pub fn header(mut self, name: &str, value: &str) -> Ask {
         self.headers.retain(|(key, _)| key != name);

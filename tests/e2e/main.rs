@@ -28,6 +28,7 @@ mod late_checks;
 mod load_counts;
 mod malformed;
 mod many_streams;
+mod models_list;
 mod paths;
 mod reload;
 mod retries;

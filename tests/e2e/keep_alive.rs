@@ -111,6 +111,25 @@ async fn a_second_death_is_told_to_the_client() {
 }
 
 #[tokio::test]
+async fn where_nothing_may_be_sent_again_the_client_is_told_and_the_instance_asked_once() {
+    let upstream = Script::new(|request| match request.reuse {
+        0 => Reply::chat("ok"),
+        _ => Reply::new().then(End::Close),
+    })
+    .start();
+    let proxy = Setup::one(&upstream)
+        .set("server", "workers = 1")
+        .set("retries", "resend = false")
+        .start();
+    Client::ask(proxy.addr, &Ask::chat().id("first")).await;
+    proxy.record("first").await;
+    let answer = Client::ask(proxy.addr, &Ask::chat().id("second")).await;
+    assert_eq!(answer.status(), 502, "{}", answer.text());
+    assert_eq!(proxy.record("second").await["attempts"], 1);
+    assert_eq!((upstream.requests().len(), upstream.connections()), (2, 1));
+}
+
+#[tokio::test]
 async fn nothing_is_sent_again_after_a_response_byte() {
     let upstream = Script::new(|request| match request.reuse {
         0 => Reply::chat("ok"),

@@ -274,6 +274,42 @@ async fn keys_limits_and_engine_keys_hold_for_what_comes_after() {
     assert_eq!(body.end(), Some(BodyEnd::Clean));
 }
 
+#[tokio::test]
+async fn checks_go_to_the_new_path_at_the_new_interval() {
+    let upstream = Script::new(|_| Reply::json(200, "{}")).start();
+    let checked = |path: &str, interval_s: f64| {
+        let health = format!("check_path = \"{path}\", check_interval_s = {interval_s}");
+        Setup::one(&upstream)
+            .set("reload", "watch = false")
+            .health(&health)
+    };
+    let counts = || {
+        let requests = upstream.requests();
+        let to = |path: &str| {
+            requests
+                .iter()
+                .filter(|one| one.head.path() == path)
+                .count()
+        };
+        (to("/old"), to("/new"))
+    };
+    let proxy = checked("/old", 0.02).start();
+    upstream.request(2).await;
+    assert_eq!(counts().1, 0);
+    // longer than the test waits: what comes is by the intervals before and after
+    assert_taken(&proxy.reload(&checked("/old", 600.0)).await);
+    let (slow, _) = counts();
+    assert_taken(&proxy.reload(&checked("/new", 0.02)).await);
+    let anew = async {
+        while counts().1 < 10 {
+            tokio::time::sleep(ms(2)).await;
+        }
+    };
+    crate::support::within("ten checks of the new path", crate::support::PATIENCE, anew).await;
+    // one may have been under way at each reload, and one was due when the interval grew
+    assert!(counts().0 <= slow + 3, "{:?} after {slow}", counts());
+}
+
 /// The real program, its log in a file.
 fn serve(setup: &Setup) -> Child {
     Child::serve_with(setup, |command, dir| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::support::client::{Ask, BodyEnd, Client};
-use crate::support::proxy::{Outstanding, Proxy, Setup};
+use crate::support::proxy::{Outstanding, Proxy, Setup, instance_until, post};
 use crate::support::reply::{End, Reply, ms};
 use crate::support::upstream::{Refusing, Script, Upstream};
 use crate::support::{PATIENCE, within};
@@ -210,25 +210,32 @@ async fn a_hundred_bad_requests_leave_an_instance_in() {
 /// C26 (a), by ten: checks take 3 s where 2 s are allowed, while 50 streams flow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_checks_leave_in_what_has_fifty_streams() {
-    let late = || {
-        Script::new(|_| Reply::paced_chat(60, ms(50)))
-            .on_head(|head| {
-                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-                let is_check = head.path().ends_with("/health");
-                is_check.then(|| Reply::new().write(ms(300), answer))
-            })
-            .start()
-    };
-    let (one, other) = (late(), late());
-    let proxy = Setup::over(&[one.addr, other.addr])
+    let late = Script::new(|_| Reply::paced_chat(60, ms(50)))
+        .on_head(|head| {
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            let is_check = head.path().ends_with("/health");
+            is_check.then(|| Reply::new().write(ms(300), answer))
+        })
+        .start();
+    let other = healthy();
+    let proxy = Setup::over(&[late.addr, other.addr])
         .health("check_interval_s = 0.5, check_timeout_s = 0.2")
         .start();
+    // all 50 on one instance, while there is another one that could take its place
+    let other_is = |what: &str| {
+        let path = format!("/api/pools/p/instances/i1/{what}");
+        let (admin, body) = (proxy.admin, "");
+        async move { assert_eq!(post(admin, &path, body).await.status(), 200) }
+    };
+    other_is("drain").await;
     let mut streams = JoinSet::new();
     let addr = proxy.addr;
     for _ in 0..50 {
         streams.spawn(async move { Client::ask(addr, &Ask::chat()).await });
     }
-    // six checks each, all of them late
+    instance_until(proxy.admin, "i0", |one| one["outstanding_requests"] == 50).await;
+    other_is("undrain").await;
+    // six checks, all of them late
     for answer in streams.join_all().await {
         assert_eq!((answer.status(), answer.end), (200, BodyEnd::Clean));
     }

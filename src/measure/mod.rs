@@ -18,6 +18,7 @@ pub mod speed;
 pub mod spill;
 pub mod sse;
 pub mod summary;
+pub mod utc;
 pub mod windows;
 pub mod withhold;
 pub mod writer;

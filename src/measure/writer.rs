@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -23,6 +23,7 @@ use super::chunk_log::ChunkLog;
 use super::record::Record;
 use super::spill::{self, Block, Spill};
 use super::summary::Exchange;
+use super::utc::utc_now;
 use crate::config::checked::{ChunkSink, Config, Records};
 
 /// Longest that a line waits for company.
@@ -172,30 +173,6 @@ fn run<S: Sink>(queue: &Receiver<Message<S::Item>>, mut sink: S, counts: &Counts
             }
         }
     }
-}
-
-/// `20240131T235959` in UTC, from seconds since the epoch. Days to date after Howard Hinnant.
-fn utc_stamp(since_epoch_s: u64) -> String {
-    let (days, second) = (since_epoch_s / 86_400, since_epoch_s % 86_400);
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_shifted + 2) / 5 + 1;
-    let month = if month_shifted < 10 {
-        month_shifted + 3
-    } else {
-        month_shifted - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}")
-}
-
-fn utc_now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    utc_stamp(since.map_or(0, |since| since.as_secs()))
 }
 
 /// A file of whole lines that gives way to a new one by size and age.

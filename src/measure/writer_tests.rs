@@ -187,11 +187,3 @@ fn the_run_file_holds_configuration_version_and_machine() {
     assert_eq!(run["version"].as_str().unwrap(), env!("CARGO_PKG_VERSION"));
     assert!(run["machine"]["os"].is_str());
 }
-
-#[test]
-fn stamps_are_utc_dates() {
-    assert_eq!(utc_stamp(0), "19700101T000000");
-    assert_eq!(utc_stamp(951_782_399), "20000228T235959");
-    assert_eq!(utc_stamp(951_782_400), "20000229T000000");
-    assert_eq!(utc_stamp(1_700_000_000), "20231114T221320");
-}

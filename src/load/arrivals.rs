@@ -5,6 +5,7 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Gamma};
 use serde::{Deserialize, Serialize};
 
 use super::LoadError;
@@ -23,13 +24,22 @@ pub enum Arrivals {
         /// requests per second
         rate_per_s: f64,
     },
+    /// gaps from a gamma distribution: in bursts, or more even than Poisson
+    Gamma {
+        /// mean requests per second
+        rate_per_s: f64,
+        /// shape of the distribution: the gaps' coefficient of variation is 1 / √burstiness
+        burstiness: f64,
+    },
 }
 
 impl Arrivals {
     /// Mean requests per second.
     pub fn rate_per_s(self) -> f64 {
         match self {
-            Arrivals::Poisson { rate_per_s } | Arrivals::Constant { rate_per_s } => rate_per_s,
+            Arrivals::Poisson { rate_per_s }
+            | Arrivals::Constant { rate_per_s }
+            | Arrivals::Gamma { rate_per_s, .. } => rate_per_s,
         }
     }
 
@@ -43,19 +53,45 @@ impl Arrivals {
             return Err(LoadError::Rate(rate_per_s));
         }
         let mean_gap_ns = 1e9 / rate_per_s;
+        let gaps = self.gaps()?;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut at_ns = 0.0_f64;
         let mut schedule =
             Vec::with_capacity((duration_ns as f64 / mean_gap_ns * 1.2) as usize + 8);
         loop {
-            at_ns += match self {
-                Arrivals::Poisson { .. } => exponential(&mut rng) * mean_gap_ns,
-                Arrivals::Constant { .. } => mean_gap_ns,
-            };
+            at_ns += gaps.draw(&mut rng) * mean_gap_ns;
             if at_ns >= duration_ns as f64 {
                 return Ok(schedule);
             }
             schedule.push(at_ns as u64);
+        }
+    }
+
+    fn gaps(self) -> Result<Gaps, LoadError> {
+        Ok(match self {
+            Arrivals::Poisson { .. } => Gaps::Exponential,
+            Arrivals::Constant { .. } => Gaps::Equal,
+            Arrivals::Gamma { burstiness, .. } => Gaps::Gamma(
+                Gamma::new(burstiness, 1.0 / burstiness)
+                    .map_err(|_| LoadError::Burstiness(burstiness))?,
+            ),
+        })
+    }
+}
+
+/// Gaps of mean 1.
+enum Gaps {
+    Exponential,
+    Equal,
+    Gamma(Gamma<f64>),
+}
+
+impl Gaps {
+    fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> f64 {
+        match self {
+            Gaps::Exponential => exponential(rng),
+            Gaps::Equal => 1.0,
+            Gaps::Gamma(gamma) => gamma.sample(rng),
         }
     }
 }
@@ -97,6 +133,24 @@ mod tests {
     }
 
     #[test]
+    fn gamma_gaps_are_as_bursty_as_asked_for_at_the_same_rate() {
+        for burstiness in [0.25, 4.0] {
+            let arrivals = Arrivals::Gamma {
+                rate_per_s: 500.0,
+                burstiness,
+            };
+            let schedule = arrivals.schedule_ns(7, 30 * MINUTE_NS).unwrap();
+            let (mean, cv) = mean_and_cv(&gaps(&schedule));
+            assert!((mean / 2e6 - 1.0).abs() < 0.02, "mean gap {mean} ns");
+            let wanted = 1.0 / burstiness.sqrt();
+            assert!(
+                (cv / wanted - 1.0).abs() < 0.02,
+                "{cv} where {wanted} is right"
+            );
+        }
+    }
+
+    #[test]
     fn constant_gaps_are_equal_and_do_not_drift() {
         let schedule = Arrivals::Constant { rate_per_s: 300.0 }
             .schedule_ns(7, MINUTE_NS)
@@ -127,6 +181,13 @@ mod tests {
                     .schedule_ns(1, MINUTE_NS)
                     .is_err()
             );
+        }
+        for burstiness in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let arrivals = Arrivals::Gamma {
+                rate_per_s: 1.0,
+                burstiness,
+            };
+            assert!(arrivals.schedule_ns(1, MINUTE_NS).is_err(), "{burstiness}");
         }
     }
 }

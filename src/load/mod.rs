@@ -14,6 +14,9 @@ pub enum LoadError {
     /// a rate that is not a positive finite number
     #[error("the rate must be a positive number of requests per second, not {0}")]
     Rate(f64),
+    /// a burstiness that is not a positive finite number
+    #[error("the burstiness must be a positive number, not {0}: 1 is Poisson, below 1 in bursts")]
+    Burstiness(f64),
     /// a mix with no class of positive share
     #[error("the mix of requests has no class with a positive share")]
     EmptyMix,

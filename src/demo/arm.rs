@@ -13,8 +13,9 @@ use super::records::{self, Joined};
 use crate::engine::profile::Profile;
 use crate::engine::server::{self as engines, EngineOptions, LagSummary, RunningEngines};
 use crate::load::client::ClientOptions;
+use crate::load::progress::RunProgress;
 use crate::load::request::RequestForm;
-use crate::load::runner::{Run, RunProgress, RunSpec, SendLag};
+use crate::load::runner::{self, Pace, Run, RunSpec, SendLag};
 use crate::load::workload::PlannedRequest;
 use crate::proxy::server::Server;
 
@@ -68,15 +69,14 @@ pub fn run(arm: &Arm, show: impl FnMut(&RunProgress)) -> Result<ArmRun, DemoErro
     let text = config_text(arm, fleet.engines.addrs());
     let name = format!("the demo's configuration for {}", arm.policy);
     let proxy = Server::start(crate::config::parse(&text, &name)?)?;
-    let id_prefix = format!("{}-{}", arm.policy, arm.seed);
+    let id_prefix = format!("{}-{}-", arm.policy, arm.seed);
+    let host = proxy.server_addr.to_string();
+    let form = RequestForm::chat(host, PROFILE.to_owned(), id_prefix.clone());
     let load = Run::start(RunSpec {
         target: proxy.server_addr,
-        plan: Arc::clone(&arm.plan),
-        form: RequestForm {
-            model: PROFILE.to_owned(),
-            host: proxy.server_addr.to_string(),
-            id_prefix: id_prefix.clone(),
-        },
+        requests: runner::planned(Arc::clone(&arm.plan)),
+        render: Box::new(move |request| form.render(request)),
+        pace: Pace::Schedule,
         max_in_flight: MAX_IN_FLIGHT,
         client: ClientOptions::default(),
     })?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::load::runner::RunProgress;
+use crate::load::progress::RunProgress;
 
 /// Plain lines come this often, in shares of a run.
 const LINES_A_RUN: u64 = 4;

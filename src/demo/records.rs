@@ -82,19 +82,14 @@ fn read_file(path: &Path, records: &mut Vec<Record>) -> Result<(), DemoError> {
 }
 
 /// Brings plan, samples and records together, in the samples' order. Records of other requests are
-/// left out. `id_prefix` is what the plan's request ids begin with, before a dash and the index.
+/// left out. `id_prefix` is what the plan's request ids begin with, before the index.
 pub fn join(
     plan: &[PlannedRequest],
     samples: Vec<Sample>,
     records: Vec<Record>,
     id_prefix: &str,
 ) -> Vec<Joined> {
-    let index_of = |id: &str| {
-        id.strip_prefix(id_prefix)?
-            .strip_prefix('-')?
-            .parse::<u32>()
-            .ok()
-    };
+    let index_of = |id: &str| id.strip_prefix(id_prefix)?.parse::<u32>().ok();
     let mut by_index: HashMap<u32, Record> = records
         .into_iter()
         .filter_map(|record| Some((index_of(&record.request_id)?, record)))
@@ -148,7 +143,7 @@ mod tests {
             record("other-1", Outcome::Ok),
             record("run", Outcome::Ok),
         ];
-        let joined = join(&plan, samples, records, "run");
+        let joined = join(&plan, samples, records, "run-");
         let failed: Vec<bool> = joined.iter().map(Joined::is_failed).collect();
         assert_eq!(failed, [false, true, true]);
         assert!(joined[1].record.is_none());

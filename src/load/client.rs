@@ -4,7 +4,7 @@
 //! buffers or wakes late. Connections are kept and reused within [`ClientOptions::idle_limit`], which
 //! stays under the 5 s after which engines close an idle connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,9 +16,13 @@ use evenkeel_policies::shape::Api;
 
 use super::http1::{Body, Head, parse_head};
 use super::sample::{Failure, Sample};
+use crate::measure::chunk_log::ChunkLog;
 use crate::measure::clock::{Ns, now_ns};
 use crate::measure::meter::{Meter, MeterOptions};
 use crate::measure::summary::Answer;
+
+/// Most bytes of one answer's chunk times: ten million chunks.
+const GAPS_BYTES: usize = 64 << 20;
 
 /// Limits of a client.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +35,8 @@ pub struct ClientOptions {
     pub idle_limit: Duration,
     /// longest response head
     pub max_head_bytes: usize,
+    /// keep the time between every two output chunks
+    pub keep_gaps: bool,
 }
 
 impl Default for ClientOptions {
@@ -40,6 +46,7 @@ impl Default for ClientOptions {
             answer_timeout: Duration::from_secs(300),
             idle_limit: Duration::from_millis(3500),
             max_head_bytes: 64 * 1024,
+            keep_gaps: false,
         }
     }
 }
@@ -55,6 +62,8 @@ pub struct Client {
     options: ClientOptions,
     meter_options: MeterOptions,
     idle: RefCell<Vec<Idle>>,
+    connections: Cell<u64>,
+    events: Cell<u64>,
 }
 
 /// How far one attempt came when it failed.
@@ -81,7 +90,19 @@ impl Client {
             options,
             meter_options: MeterOptions::default(),
             idle: RefCell::new(Vec::new()),
+            connections: Cell::new(0),
+            events: Cell::new(0),
         }
+    }
+
+    /// Connections made so far.
+    pub fn connections(&self) -> u64 {
+        self.connections.get()
+    }
+
+    /// Events read so far, over all answers.
+    pub fn events(&self) -> u64 {
+        self.events.get()
     }
 
     /// Sends a request (head and body as they go on the wire) and reads its answer to the end,
@@ -136,7 +157,10 @@ impl Client {
             TcpStream::connect(self.target),
         );
         match connecting.await {
-            Ok(Ok(stream)) if stream.set_nodelay(true).is_ok() => Ok(stream),
+            Ok(Ok(stream)) if stream.set_nodelay(true).is_ok() => {
+                self.connections.set(self.connections.get() + 1);
+                Ok(stream)
+            }
             _ => Err(Failed::final_one(Failure::Connect)),
         }
     }
@@ -165,6 +189,7 @@ impl Client {
             return Err(lost);
         };
         sample.status = Some(head.status);
+        sample.head_ns = Some(at_ns);
         let (answer, reusable) = self
             .read_body(&mut stream, &head, buffer, at_ns, sample)
             .await
@@ -222,7 +247,8 @@ impl Client {
             Some(head.content_type.as_bytes()),
             head.content_encoding.as_deref().map(str::as_bytes),
             &self.meter_options,
-        );
+        )
+        .with_log(self.options.keep_gaps.then(|| ChunkLog::new(GAPS_BYTES)));
         let mut body = Body::new(head.framing);
         let clean = loop {
             body.read(&buffer, |bytes| {
@@ -243,8 +269,24 @@ impl Client {
             }
         };
         meter.end(clean, at_ns);
-        Ok((meter.finish().0, clean && head.keep_alive && body.is_done()))
+        let (answer, log) = meter.finish();
+        self.events.set(self.events.get() + answer.events);
+        sample.gaps_us = log.map_or_else(Vec::new, |log| gaps_us(&log));
+        Ok((answer, clean && head.keep_alive && body.is_done()))
     }
+}
+
+/// Times between output chunks, which stand in the log in whole microseconds.
+fn gaps_us(log: &ChunkLog) -> Vec<u32> {
+    let mut gaps = Vec::with_capacity((log.len() as usize).saturating_sub(1));
+    let mut last_ns = None;
+    for chunk in log.iter() {
+        if let Some(last_ns) = last_ns.replace(chunk.arrival_ns) {
+            let gap_us = chunk.arrival_ns.saturating_sub(last_ns) / 1000;
+            gaps.push(u32::try_from(gap_us).unwrap_or(u32::MAX));
+        }
+    }
+    gaps
 }
 
 fn describe(answer: &Answer, sample: &mut Sample) {
@@ -252,6 +294,7 @@ fn describe(answer: &Answer, sample: &mut Sample) {
     sample.last_output_ns = answer.last_output_ns;
     sample.prompt_tokens = answer.usage.prompt_tokens;
     sample.output_tokens = answer.usage.output_tokens;
+    sample.output_chunks = answer.content_chunks;
 }
 
 fn failure_of(status: u16, answer: &Answer) -> Option<Failure> {

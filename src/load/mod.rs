@@ -2,7 +2,10 @@
 
 pub mod arrivals;
 pub mod client;
+pub mod cpu;
 pub mod http1;
+pub mod pacer;
+pub mod progress;
 pub mod request;
 pub mod runner;
 pub mod sample;

@@ -1,4 +1,4 @@
-//! The bytes of a planned request: a streamed chat completion with text of its own.
+//! The bytes of a planned request: a streamed completion with text of its own.
 //!
 //! Pure. The prompt is made of common three-letter words, one token each for most tokenizers and
 //! four characters each with the blank, which is also the usual rule of thumb. No two requests
@@ -19,41 +19,84 @@ const WORDS: [&str; 64] = [
     "mix", "net", "new", "now", "oil", "old", "one", "out", "own", "pay", "red", "sea",
 ];
 
+/// Which API is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedApi {
+    /// a prompt
+    Completions,
+    /// messages
+    Chat,
+}
+
 /// What all requests of a run have in common.
 #[derive(Debug, Clone)]
 pub struct RequestForm {
-    /// model named in the body
-    pub model: String,
+    /// which API
+    pub api: AskedApi,
+    /// path of the API at this server
+    pub path: String,
     /// value of the `host` header
     pub host: String,
-    /// `x-request-id` is this, a dash and the request's index
+    /// model named in the body
+    pub model: String,
+    /// more headers, each ended by its line end, checked to be one line each
+    pub headers: String,
+    /// ask for the full output length, by a vLLM extension that load tests rely on
+    pub ignore_eos: bool,
+    /// `x-request-id` is this and the request's index
     pub id_prefix: String,
 }
 
 impl RequestForm {
+    /// Chat completions that go on to their full length.
+    pub fn chat(host: String, model: String, id_prefix: String) -> RequestForm {
+        RequestForm {
+            api: AskedApi::Chat,
+            path: "/v1/chat/completions".to_owned(),
+            host,
+            model,
+            headers: String::new(),
+            ignore_eos: true,
+            id_prefix,
+        }
+    }
+
     /// The `x-request-id` of the request with this index.
     pub fn request_id(&self, index: u32) -> String {
-        format!("{}-{index}", self.id_prefix)
+        format!("{}{index}", self.id_prefix)
     }
 
     /// Head and body of a request, ready to be written in one go.
-    ///
-    /// The output length is asked for with `max_tokens` and `ignore_eos` (a vLLM extension that
-    /// load tests rely on), and usage is asked for, so that lengths are known and not guessed.
     pub fn render(&self, request: &PlannedRequest) -> Vec<u8> {
-        let body = format!(
-            r#"{{"model":{model},"messages":[{{"role":"user","content":"{text}"}}],"max_tokens":{max_tokens},"ignore_eos":true,"temperature":0,"stream":true,"stream_options":{{"include_usage":true}}}}"#,
-            model = serde_json::Value::from(self.model.as_str()),
-            text = prompt_text(request),
-            max_tokens = request.output_tokens,
-        );
+        let body = self.body(request);
         format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\naccept: text/event-stream\r\nx-request-id: {id}\r\ncontent-length: {length}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\naccept: text/event-stream\r\nx-request-id: {id}\r\n{headers}content-length: {length}\r\n\r\n{body}",
+            path = self.path,
             host = self.host,
             id = self.request_id(request.index),
+            headers = self.headers,
             length = body.len(),
         )
         .into_bytes()
+    }
+
+    /// Usage is asked for, so that lengths are known and not guessed.
+    fn body(&self, request: &PlannedRequest) -> String {
+        let text = prompt_text(request);
+        let asked = match self.api {
+            AskedApi::Completions => format!(r#""prompt":"{text}""#),
+            AskedApi::Chat => format!(r#""messages":[{{"role":"user","content":"{text}"}}]"#),
+        };
+        let eos = if self.ignore_eos {
+            r#","ignore_eos":true"#
+        } else {
+            ""
+        };
+        format!(
+            r#"{{"model":{model},{asked},"max_tokens":{max_tokens}{eos},"temperature":0,"stream":true,"stream_options":{{"include_usage":true}}}}"#,
+            model = serde_json::Value::from(self.model.as_str()),
+            max_tokens = request.output_tokens,
+        )
     }
 }
 
@@ -71,18 +114,17 @@ fn prompt_text(request: &PlannedRequest) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
-    fn render(index: u32, text_seed: u64) -> (String, serde_json::Value) {
-        let form = RequestForm {
-            model: "demo \"x\"".into(),
-            host: "127.0.0.1:1".into(),
-            id_prefix: "run".into(),
-        };
+    fn chat() -> RequestForm {
+        RequestForm::chat("h:1".into(), "a \"b\"".into(), "run-".into())
+    }
+
+    fn render(form: &RequestForm, text_seed: u64) -> (String, serde_json::Value) {
         let request = PlannedRequest {
-            index,
+            index: 7,
             at_ns: 0,
             class: 0,
             prompt_tokens: 40,
@@ -97,19 +139,40 @@ mod tests {
 
     #[test]
     fn a_request_asks_for_exactly_its_lengths_as_a_stream_with_usage() {
-        let (head, body) = render(7, 1);
-        assert!(head.contains("x-request-id: run-7\r\n"));
-        assert_eq!(body["model"], "demo \"x\"");
+        let (head, body) = render(&chat(), 1);
+        assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\nhost: h:1\r\n"));
+        assert!(head.contains("\r\nx-request-id: run-7\r\n"));
+        assert_eq!(body["model"], "a \"b\"");
         assert_eq!(body["max_tokens"], 12);
         assert_eq!(body["ignore_eos"], true);
         assert_eq!(body["stream_options"]["include_usage"], true);
+        assert_eq!(body["messages"][0]["role"], "user");
         let text = body["messages"][0]["content"].as_str().unwrap();
         assert_eq!(text.split(' ').count(), 40);
     }
 
     #[test]
+    fn another_api_path_and_header_are_sent_where_asked_for() {
+        let form = RequestForm {
+            api: AskedApi::Completions,
+            path: "/base/v1/completions".into(),
+            headers: "x-a: 1\r\n".into(),
+            ignore_eos: false,
+            ..chat()
+        };
+        let (head, body) = render(&form, 1);
+        assert!(head.starts_with("POST /base/v1/completions HTTP/1.1\r\n"));
+        assert!(head.contains("\r\nx-request-id: run-7\r\nx-a: 1\r\n"));
+        assert_eq!(body["prompt"].as_str().unwrap().split(' ').count(), 40);
+        assert!(body.get("ignore_eos").is_none() && body.get("messages").is_none());
+    }
+
+    #[test]
     fn two_requests_begin_differently_and_one_is_always_the_same() {
-        assert_eq!(render(0, 5).1, render(0, 5).1);
-        assert_ne!(render(0, 5).1["messages"], render(0, 6).1["messages"]);
+        assert_eq!(render(&chat(), 5).1, render(&chat(), 5).1);
+        assert_ne!(
+            render(&chat(), 5).1["messages"],
+            render(&chat(), 6).1["messages"]
+        );
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::faults::{Fault, FaultKind};
 use crate::engine::profile::Profile;
 use crate::engine::server::{self, EngineOptions, RunningEngines};
 use crate::load::arrivals::Arrivals;
+use crate::load::request::RequestForm;
 use crate::load::sample::Failure;
 use crate::load::workload::{Class, Lengths, Workload};
 
@@ -38,14 +39,12 @@ async fn engine() -> RunningEngines {
 
 fn spec(engines: &RunningEngines, plan: &Arc<[PlannedRequest]>) -> RunSpec {
     let target = engines.addrs()[0];
+    let form = RequestForm::chat(target.to_string(), "test-fast".into(), "test-".into());
     RunSpec {
         target,
-        plan: Arc::clone(plan),
-        form: RequestForm {
-            model: "test-fast".into(),
-            host: target.to_string(),
-            id_prefix: "test".into(),
-        },
+        requests: planned(Arc::clone(plan)),
+        render: Box::new(move |request| form.render(request)),
+        pace: Pace::Schedule,
         max_in_flight: 256,
         client: ClientOptions::default(),
     }
@@ -77,7 +76,9 @@ async fn every_planned_request_is_sent_and_answered_with_its_own_lengths() {
         assert_eq!(sample.output_tokens, Some(u64::from(request.output_tokens)));
         let stamps = [
             Some(sample.planned_ns),
+            sample.issued_ns,
             sample.sent_ns,
+            sample.head_ns,
             sample.first_output_ns,
             sample.last_output_ns,
             Some(sample.end_ns),
@@ -184,4 +185,51 @@ async fn a_stopped_run_ends_with_what_was_under_way() {
         .unwrap();
     assert!(!result.samples.is_empty() && result.samples.len() < 10_000);
     assert!(result.samples.iter().all(|sample| sample.failure.is_none()));
+}
+
+#[tokio::test]
+async fn a_closed_loop_keeps_its_places_filled_and_counts_from_the_end_of_the_warm_up() {
+    let engines = engine().await;
+    let plan = plan(400.0, 1);
+    let mut spec = spec(&engines, &plan);
+    spec.max_in_flight = 4;
+    spec.client.keep_gaps = true;
+    spec.pace = Pace::Closed(ClosedEnd::Count {
+        warm_up_ns: 30_000_000,
+        requests: 40,
+    });
+    let result = run(spec).await;
+    let warm_up_ends = result.started_ns + 30_000_000;
+    let measured = |sample: &&Sample| sample.planned_ns >= warm_up_ends;
+    assert_eq!(result.samples.iter().filter(measured).count(), 40);
+    assert!(result.samples.iter().any(|sample| !measured(&sample)));
+    // No more than four at once: a request begins when the one four places before it in order of
+    // ending has ended.
+    let mut ends: Vec<Ns> = result.samples.iter().map(|sample| sample.end_ns).collect();
+    ends.sort_unstable();
+    for (sample, freed_ns) in result.samples.iter().skip(4).zip(&ends) {
+        assert!(sample.planned_ns >= *freed_ns);
+        assert_eq!(sample.gaps_us.len() as u64, sample.output_chunks - 1);
+    }
+    assert!(result.generator.connections <= 4);
+}
+
+#[tokio::test]
+async fn a_closed_loop_ends_at_its_time_and_one_that_is_abandoned_counts_what_was_open() {
+    let engines = engine().await;
+    engines.add_fault(0, Fault::new(FaultKind::Stall)).unwrap();
+    let plan = plan(400.0, 1);
+    let mut spec = spec(&engines, &plan);
+    spec.max_in_flight = 2;
+    spec.pace = Pace::Closed(ClosedEnd::After { run_ns: 20_000_000 });
+    let run = Run::start(spec).unwrap();
+    while run.progress.started.load(Relaxed) < 2 {
+        tokio::task::yield_now().await;
+    }
+    run.progress.abandon();
+    let result = tokio::task::spawn_blocking(move || run.join().unwrap())
+        .await
+        .unwrap();
+    assert_eq!((result.samples.len(), result.unfinished), (0, 2));
+    assert_eq!(result.lag, None);
 }

@@ -50,10 +50,20 @@ pub struct Sample {
     pub index: u32,
     /// class in the workload
     pub class: u16,
+    /// prompt tokens the plan meant it to have
+    pub planned_prompt_tokens: u32,
+    /// output tokens the plan asked for
+    pub planned_output_tokens: u32,
     /// when the schedule wanted it sent
     pub planned_ns: Ns,
+    /// when the client took it up: from here on it is the server's turn, connecting included
+    pub issued_ns: Option<Ns>,
+    /// how long it was kept back because too many requests were unanswered
+    pub held_ns: u64,
     /// just before the first byte was written
     pub sent_ns: Option<Ns>,
+    /// head of the answer
+    pub head_ns: Option<Ns>,
     /// arrival of the first output chunk
     pub first_output_ns: Option<Ns>,
     /// arrival of the last output chunk
@@ -66,6 +76,10 @@ pub struct Sample {
     pub prompt_tokens: Option<u64>,
     /// output tokens as `usage` gave them
     pub output_tokens: Option<u64>,
+    /// output chunks that arrived
+    pub output_chunks: u64,
+    /// times between output chunks, µs; empty unless [`super::client::ClientOptions::keep_gaps`]
+    pub gaps_us: Vec<u32>,
     /// how it failed
     pub failure: Option<Failure>,
 }
@@ -76,14 +90,21 @@ impl Sample {
         Sample {
             index: request.index,
             class: request.class,
+            planned_prompt_tokens: request.prompt_tokens,
+            planned_output_tokens: request.output_tokens,
             planned_ns,
+            issued_ns: None,
+            held_ns: 0,
             sent_ns: None,
+            head_ns: None,
             first_output_ns: None,
             last_output_ns: None,
             end_ns: planned_ns,
             status: None,
             prompt_tokens: None,
             output_tokens: None,
+            output_chunks: 0,
+            gaps_us: Vec::new(),
             failure: None,
         }
     }
@@ -106,8 +127,13 @@ impl Sample {
         Some(ms_between(self.sent_ns?, self.end_ns))
     }
 
-    /// Planned → sent, milliseconds.
+    /// Planned → issued, milliseconds.
     pub fn lag_ms(&self) -> Option<f64> {
-        Some(ms_between(self.planned_ns, self.sent_ns?))
+        Some(ms_between(self.planned_ns, self.issued_ns?))
+    }
+
+    /// The part of the lag that was not spent waiting for answers: the generator's own.
+    pub fn own_lag_ms(&self) -> Option<f64> {
+        Some((self.lag_ms()? - self.held_ns as f64 / 1e6).max(0.0))
     }
 }

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 /// tells what users wait for, instance by instance.
 ///
 /// Exit codes: 0 all went well; 1 something failed; 2 the command line or the configuration is
-/// wrong. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
+/// wrong; 130 a bench run was interrupted. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -23,6 +23,8 @@ pub struct Cli {
 enum Command {
     /// Put Evenkeel in front of a fleet
     Serve(evenkeel::proxy::cli::ServeArgs),
+    // Its options say what it is: their text has more than a line.
+    Bench(Box<evenkeel::bench::options::BenchArgs>),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),
     /// See it work: simulated engines, one of them slow, under three policies in turn
@@ -38,6 +40,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Bench(args) => Ok(evenkeel::bench::command::run(&args)?),
             Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
             Command::Demo(args) => Ok(evenkeel::demo::cli::run(&args).map(|()| ExitCode::SUCCESS)?),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),

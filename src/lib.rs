@@ -2,6 +2,7 @@
 //! measures what it routes. ARCHITECTURE.md has the map.
 
 pub mod admin;
+pub mod bench;
 pub mod config;
 pub mod demo;
 pub mod engine;

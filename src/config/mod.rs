@@ -23,7 +23,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod units;
-mod url;
+pub(crate) mod url;
 
 use std::path::Path;
 

@@ -6,6 +6,7 @@ mod support;
 
 mod arrivals;
 mod backpressure;
+mod bench;
 mod bodies;
 mod bounded_fields;
 mod chaos;

@@ -1,0 +1,117 @@
+//! What a run prints before it begins: what will be sent, to whom, and what of it is assumed.
+
+use super::options::BenchArgs;
+use super::plan::{Extent, Mode};
+use super::settings::Settings;
+use crate::load::arrivals::Arrivals;
+use crate::load::workload::{Class, Lengths};
+use crate::report::terminal::{count, number};
+
+/// What is about to be sent.
+pub fn opening(args: &BenchArgs, settings: &Settings) -> String {
+    let mut lines = vec![
+        format!(
+            "asking http://{}{} for model {}",
+            settings.target.authority, settings.form.path, settings.form.model
+        ),
+        load(args, settings),
+        requests(settings),
+    ];
+    if settings.rule.warm_up_ns > 0 {
+        lines.push(format!(
+            "warm-up: {} s before that, not drained",
+            number(Some(args.warmup_s))
+        ));
+    }
+    if args.max_concurrency.is_none() && settings.mode.is_scheduled() {
+        lines.push(format!(
+            "file descriptors allow {} requests open at once",
+            count(settings.max_in_flight as i64)
+        ));
+    }
+    lines.join("\n")
+}
+
+/// The load in a line.
+pub fn load(args: &BenchArgs, settings: &Settings) -> String {
+    let extent = match settings.extent {
+        Extent::Requests(requests) => format!("{} requests", count(i64::from(requests))),
+        Extent::Seconds(seconds) => format!("{} s", number(Some(seconds))),
+    };
+    let most = args
+        .max_concurrency
+        .map_or_else(String::new, |places| format!(", at most {places} at once"));
+    match settings.mode {
+        Mode::Open(arrivals) => {
+            let kind = match arrivals {
+                Arrivals::Poisson { .. } => "Poisson arrivals".to_owned(),
+                Arrivals::Constant { .. } => "arrivals at equal gaps".to_owned(),
+                Arrivals::Gamma { burstiness, .. } => {
+                    format!("gamma arrivals of burstiness {burstiness}")
+                }
+            };
+            let rate = number(Some(arrivals.rate_per_s()));
+            format!("open loop: {kind}, {rate} req/s{most}, {extent}")
+        }
+        Mode::Closed(places) => format!("closed loop: {places} at once, {extent}"),
+        Mode::AtOnce => format!("all at once: {extent}"),
+    }
+}
+
+fn requests(settings: &Settings) -> String {
+    let total: f64 = settings.classes.iter().map(|class| class.share).sum();
+    let class = |class: &Class| {
+        format!(
+            "{:.0} % {} (prompt {}, output {})",
+            class.share / total * 100.0,
+            class.name,
+            lengths(class.prompt),
+            lengths(class.output)
+        )
+    };
+    let classes: Vec<String> = settings.classes.iter().map(class).collect();
+    let mut out = format!("requests: {}", classes.join(",\n  "));
+    if settings.mix_assumed {
+        out +=
+            "\n  an assumption: give --mix or --random-input-len and --random-output-len for yours";
+    }
+    let fixed = |class: &Class| is_fixed(class.prompt) && is_fixed(class.output);
+    if settings.classes.len() == 1 && settings.classes.iter().all(fixed) {
+        out += "\n  every request has the same lengths: real traffic does not, and tails come of that (--mix)";
+    }
+    if !settings.form.ignore_eos {
+        out += "\n  answers may end before their length (--ignore-eos goes on to it)";
+    }
+    out
+}
+
+fn is_fixed(lengths: Lengths) -> bool {
+    match lengths {
+        Lengths::Fixed { .. } => true,
+        Lengths::Uniform {
+            min_tokens,
+            max_tokens,
+        } => min_tokens == max_tokens,
+        Lengths::LogNormal { .. } => false,
+    }
+}
+
+fn lengths(lengths: Lengths) -> String {
+    match lengths {
+        Lengths::Fixed { tokens } => format!("{tokens} tokens"),
+        Lengths::Uniform {
+            min_tokens,
+            max_tokens,
+        } if min_tokens == max_tokens => format!("{min_tokens} tokens"),
+        Lengths::Uniform {
+            min_tokens,
+            max_tokens,
+        } => format!("{min_tokens} to {max_tokens}"),
+        Lengths::LogNormal {
+            median_tokens,
+            min_tokens,
+            max_tokens,
+            ..
+        } => format!("about {median_tokens}, {min_tokens} to {max_tokens}"),
+    }
+}

@@ -1,0 +1,275 @@
+//! From options to the requests of a run. Pure.
+
+use super::BenchError;
+use super::options::{BenchArgs, Dataset, MAX_SECONDS};
+use crate::load::arrivals::Arrivals;
+use crate::load::runner::{ClosedEnd, Pace, Requests};
+use crate::load::workload::{Class, Lengths, PlannedRequest, Workload};
+
+/// Requests where nothing says how long to go on.
+const USUAL_REQUESTS: u32 = 1000;
+/// Shares of short, medium and long requests where no lengths are given.
+const USUAL_MIX: &str = "20:60:20";
+/// Lengths of vLLM's random data set where they are not given.
+const USUAL_INPUT_TOKENS: u32 = 1024;
+const USUAL_OUTPUT_TOKENS: u32 = 128;
+/// Most requests of a schedule, which takes about 50 bytes of memory for each.
+const MOST_SCHEDULED: f64 = 20_000_000.0;
+/// Requests drawn at a time where the end is not known.
+const BLOCK: u32 = 1024;
+
+/// How long a run goes on after its warm-up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Extent {
+    /// so many requests
+    Requests(u32),
+    /// so many seconds
+    Seconds(f64),
+}
+
+impl Extent {
+    /// As the options say.
+    pub fn of(args: &BenchArgs) -> Extent {
+        match args.duration {
+            Some(seconds) => Extent::Seconds(seconds),
+            None => Extent::Requests(args.num_prompts.unwrap_or(USUAL_REQUESTS)),
+        }
+    }
+}
+
+/// What decides when requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// open loop, by arrivals
+    Open(Arrivals),
+    /// closed loop, so many at once
+    Closed(u32),
+    /// everything at time 0
+    AtOnce,
+}
+
+impl Mode {
+    /// As the options say, by vLLM's rules.
+    pub fn of(args: &BenchArgs) -> Result<Mode, BenchError> {
+        if args.request_rate.is_finite() {
+            return Ok(Mode::Open(arrivals(args.request_rate, args.burstiness)));
+        }
+        if let Some(places) = args.max_concurrency {
+            return Ok(Mode::Closed(places));
+        }
+        if args.warmup_s > 0.0 || args.duration.is_some() {
+            return Err(BenchError::Options(
+                "without --request-rate and --max-concurrency everything is sent at once, so --duration and --warmup-s have no meaning: give a rate or a concurrency".into(),
+            ));
+        }
+        Ok(Mode::AtOnce)
+    }
+
+    /// Whether requests have times to keep.
+    pub fn is_scheduled(self) -> bool {
+        !matches!(self, Mode::Closed(_))
+    }
+}
+
+fn arrivals(rate_per_s: f64, burstiness: f64) -> Arrivals {
+    if burstiness == 1.0 {
+        Arrivals::Poisson { rate_per_s }
+    } else if burstiness.is_infinite() {
+        Arrivals::Constant { rate_per_s }
+    } else {
+        Arrivals::Gamma {
+            rate_per_s,
+            burstiness,
+        }
+    }
+}
+
+/// The classes of requests, and whether they are an assumption of ours.
+pub fn classes(args: &BenchArgs) -> Result<(Vec<Class>, bool), BenchError> {
+    let random = args.dataset_name == Some(Dataset::Random)
+        || args.random_input_len.is_some()
+        || args.random_output_len.is_some()
+        || args.random_range_ratio.is_some();
+    if !random {
+        return Ok((mix(args.mix.as_deref().unwrap_or(USUAL_MIX))?, true));
+    }
+    let ratio = args.random_range_ratio.unwrap_or(0.0);
+    let spread = |tokens: u32| {
+        let end = |factor: f64| ((f64::from(tokens) * factor).round() as u32).max(1);
+        Lengths::Uniform {
+            min_tokens: end(1.0 - ratio),
+            max_tokens: end(1.0 + ratio),
+        }
+    };
+    let class = Class {
+        name: "random".into(),
+        share: 1.0,
+        prompt: spread(args.random_input_len.unwrap_or(USUAL_INPUT_TOKENS)),
+        output: spread(args.random_output_len.unwrap_or(USUAL_OUTPUT_TOKENS)),
+    };
+    Ok((vec![class], false))
+}
+
+fn mix(text: &str) -> Result<Vec<Class>, BenchError> {
+    let wrong = || {
+        BenchError::Options(format!(
+            "--mix `{text}` is no mix: give the shares of short, medium and long requests, such as {USUAL_MIX}"
+        ))
+    };
+    let shares: Option<Vec<f64>> = text.split(':').map(|share| share.parse().ok()).collect();
+    let shares: [f64; 3] = shares
+        .and_then(|shares| shares.try_into().ok())
+        .ok_or_else(wrong)?;
+    let usable = |share: &f64| share.is_finite() && *share >= 0.0;
+    if !shares.iter().all(usable) || shares.iter().sum::<f64>() <= 0.0 {
+        return Err(wrong());
+    }
+    let lengths = |median_tokens, sigma, min_tokens, max_tokens| Lengths::LogNormal {
+        median_tokens,
+        sigma,
+        min_tokens,
+        max_tokens,
+    };
+    let sets = [
+        (
+            "short",
+            lengths(128, 0.6, 16, 511),
+            lengths(100, 0.6, 8, 400),
+        ),
+        (
+            "medium",
+            lengths(1024, 0.5, 512, 4095),
+            lengths(200, 0.6, 16, 800),
+        ),
+        (
+            "long",
+            lengths(8192, 0.5, 4096, 32_768),
+            lengths(300, 0.7, 16, 1200),
+        ),
+    ];
+    let classes = sets.into_iter().zip(shares);
+    Ok(classes
+        .filter(|(_, share)| *share > 0.0)
+        .map(|((name, prompt, output), share)| Class {
+            name: name.into(),
+            share,
+            prompt,
+            output,
+        })
+        .collect())
+}
+
+/// The requests of a run and its pace.
+pub fn requests(
+    mode: Mode,
+    extent: Extent,
+    classes: Vec<Class>,
+    seed: u64,
+    warm_up_ns: u64,
+) -> Result<(Requests, Pace), BenchError> {
+    match mode {
+        Mode::Open(arrivals) => {
+            check_size(arrivals.rate_per_s(), extent, warm_up_ns as f64 / 1e9)?;
+            let plan = scheduled(&Workload { arrivals, classes }, extent, seed, warm_up_ns)?;
+            Ok((Box::new(plan.into_iter()), Pace::Schedule))
+        }
+        Mode::AtOnce => {
+            let drawn = endless(classes, seed)?;
+            let all = match extent {
+                Extent::Requests(requests) => requests as usize,
+                Extent::Seconds(_) => usize::MAX,
+            };
+            let at_once = drawn.map(|request| PlannedRequest {
+                at_ns: 0,
+                ..request
+            });
+            Ok((Box::new(at_once.take(all)), Pace::Schedule))
+        }
+        Mode::Closed(_) => {
+            let end = match extent {
+                Extent::Requests(requests) => ClosedEnd::Count {
+                    warm_up_ns,
+                    requests: u64::from(requests),
+                },
+                Extent::Seconds(seconds) => ClosedEnd::After {
+                    run_ns: warm_up_ns + (seconds * 1e9) as u64,
+                },
+            };
+            Ok((Box::new(endless(classes, seed)?), Pace::Closed(end)))
+        }
+    }
+}
+
+/// A schedule is held in memory and kept to: one that cannot be is a slip on the command line.
+fn check_size(rate_per_s: f64, extent: Extent, warm_up_s: f64) -> Result<(), BenchError> {
+    let (measured_s, measured) = match extent {
+        Extent::Seconds(seconds) => (seconds, rate_per_s * seconds),
+        Extent::Requests(requests) => (f64::from(requests) / rate_per_s, f64::from(requests)),
+    };
+    let requests = measured + rate_per_s * warm_up_s;
+    if requests > MOST_SCHEDULED {
+        return Err(BenchError::Options(format!(
+            "--request-rate {rate_per_s} makes a schedule of about {requests:.0} requests, and at most {MOST_SCHEDULED} are held: give a lower rate or a shorter run"
+        )));
+    }
+    if measured_s > MAX_SECONDS {
+        return Err(BenchError::Options(format!(
+            "{measured:.0} requests at --request-rate {rate_per_s} take longer than a year: give a higher rate or fewer --num-prompts"
+        )));
+    }
+    Ok(())
+}
+
+/// An open loop's plan: the warm-up's arrivals, then the extent's.
+fn scheduled(
+    workload: &Workload,
+    extent: Extent,
+    seed: u64,
+    warm_up_ns: u64,
+) -> Result<Vec<PlannedRequest>, BenchError> {
+    let wanted = match extent {
+        Extent::Seconds(seconds) => {
+            return Ok(workload.plan(seed, warm_up_ns + (seconds * 1e9) as u64)?);
+        }
+        Extent::Requests(requests) => requests as usize,
+    };
+    let expected_s = wanted as f64 / workload.arrivals.rate_per_s();
+    let mut span_ns = expected_s * 1e9 + 1e6;
+    loop {
+        let mut plan = workload.plan(seed, warm_up_ns + span_ns as u64)?;
+        let warm_up = plan.partition_point(|request| request.at_ns < warm_up_ns);
+        if plan.len() >= warm_up + wanted {
+            plan.truncate(warm_up + wanted);
+            return Ok(plan);
+        }
+        // A longer draw of the same seed begins with the shorter one.
+        span_ns *= 1.5;
+    }
+}
+
+/// Requests without times and without an end, drawn a block at a time.
+fn endless(
+    classes: Vec<Class>,
+    seed: u64,
+) -> Result<impl Iterator<Item = PlannedRequest> + Send, BenchError> {
+    let workload = Workload {
+        arrivals: Arrivals::Constant { rate_per_s: 1000.0 },
+        classes,
+    };
+    let block = move |number: u64| {
+        let seed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        workload.plan(seed, u64::from(BLOCK) * 1_000_000 + 500_000)
+    };
+    let first = block(0)?;
+    // Only a mix that cannot be drawn from fails, and the first block was drawn.
+    let later = (1..).flat_map(move |number| block(number).unwrap_or_default());
+    Ok(first
+        .into_iter()
+        .chain(later)
+        .zip(0_u32..)
+        .map(|(request, index)| PlannedRequest { index, ..request }))
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -3,14 +3,17 @@
 //! Pure. The schedule is absolute so that a late send never delays the ones after it: sleeping
 //! gap by gap drifts (183 requests per second sent where 200 were asked for is a known case).
 
+use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
-use rand_distr::{Distribution, Gamma};
 use serde::{Deserialize, Serialize};
 
 use super::LoadError;
+use super::draws::{exponential, gamma};
 
-/// How arrivals are spread over time at a given mean rate.
+/// Requests of one plan at most: a rate or duration beyond it is a slip of the pen.
+pub const REQUESTS_MAX: usize = 20_000_000;
+
+/// How arrivals are spread over time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Arrivals {
@@ -24,170 +27,221 @@ pub enum Arrivals {
         /// requests per second
         rate_per_s: f64,
     },
-    /// gaps from a gamma distribution: in bursts, or more even than Poisson
+    /// gamma gaps: arrivals in bursts, or more even than chance
     Gamma {
         /// mean requests per second
         rate_per_s: f64,
-        /// shape of the distribution: the gaps' coefficient of variation is 1 / √burstiness
+        /// shape of the distribution, as vLLM's `--burstiness`: 1 is Poisson, below 1 comes in
+        /// bursts, above 1 is more even; gaps vary by 1/√burstiness of their mean
+        burstiness: f64,
+    },
+    /// a rate that goes in a straight line from one to another and stays there
+    Ramp {
+        /// requests per second at the start
+        from_per_s: f64,
+        /// requests per second at the end of the ramp and after it
+        to_per_s: f64,
+        /// seconds from the one to the other
+        over_s: f64,
+        /// as in [`Arrivals::Gamma`]
         burstiness: f64,
     },
 }
 
 impl Arrivals {
-    /// Mean requests per second.
+    /// Arrivals of vLLM's `--burstiness`: 1 is Poisson, infinity equal gaps.
+    pub fn of_burstiness(rate_per_s: f64, burstiness: f64) -> Arrivals {
+        if burstiness == 1.0 {
+            return Arrivals::Poisson { rate_per_s };
+        }
+        if burstiness == f64::INFINITY {
+            return Arrivals::Constant { rate_per_s };
+        }
+        Arrivals::Gamma {
+            rate_per_s,
+            burstiness,
+        }
+    }
+
+    /// Arrivals whose gaps have this coefficient of variation: 1 is Poisson, 0 equal gaps.
+    pub fn of_cv(rate_per_s: f64, gap_cv: f64) -> Arrivals {
+        Arrivals::of_burstiness(rate_per_s, 1.0 / (gap_cv * gap_cv))
+    }
+
+    /// Mean requests per second; of a ramp, while it lasts.
     pub fn rate_per_s(self) -> f64 {
         match self {
             Arrivals::Poisson { rate_per_s }
             | Arrivals::Constant { rate_per_s }
             | Arrivals::Gamma { rate_per_s, .. } => rate_per_s,
+            Arrivals::Ramp {
+                from_per_s,
+                to_per_s,
+                ..
+            } => from_per_s.midpoint(to_per_s),
+        }
+    }
+
+    /// Mean number of requests in the first `seconds`.
+    pub fn expected_requests(self, seconds: f64) -> f64 {
+        match self {
+            Arrivals::Ramp {
+                from_per_s,
+                to_per_s,
+                over_s,
+                ..
+            } => {
+                let ramp_s = seconds.min(over_s);
+                let mean_per_s = from_per_s + (to_per_s - from_per_s) * ramp_s / over_s / 2.0;
+                mean_per_s * ramp_s + to_per_s * (seconds - ramp_s)
+            }
+            steady => steady.rate_per_s() * seconds,
         }
     }
 
     /// Send times in nanoseconds after the start of the run, ascending, all below `duration_ns`.
     ///
-    /// The number of Poisson arrivals is itself random, as it should be; nothing is rescaled to
+    /// The number of random arrivals is itself random, as it should be; nothing is rescaled to
     /// meet the rate exactly. The same seed gives the same schedule on every machine.
     pub fn schedule_ns(self, seed: u64, duration_ns: u64) -> Result<Vec<u64>, LoadError> {
-        let rate_per_s = self.rate_per_s();
-        if !(rate_per_s.is_finite() && rate_per_s > 0.0) {
-            return Err(LoadError::Rate(rate_per_s));
+        self.validate()?;
+        let expected = self.expected_requests(duration_ns as f64 / 1e9);
+        if expected > REQUESTS_MAX as f64 {
+            return Err(LoadError::TooManyRequests(expected, REQUESTS_MAX));
         }
-        let mean_gap_ns = 1e9 / rate_per_s;
-        let gaps = self.gaps()?;
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut at_ns = 0.0_f64;
-        let mut schedule =
-            Vec::with_capacity((duration_ns as f64 / mean_gap_ns * 1.2) as usize + 8);
+        let mut schedule = Vec::with_capacity((expected * 1.2) as usize + 8);
+        let mut clock = ArrivalClock::new(self, seed);
         loop {
-            at_ns += gaps.draw(&mut rng) * mean_gap_ns;
+            let at_ns = clock.next_ns();
+            // of a ramp down to nothing there is an end, said as infinity
             if at_ns >= duration_ns as f64 {
                 return Ok(schedule);
+            }
+            if schedule.len() == REQUESTS_MAX {
+                return Err(LoadError::TooManyRequests(expected, REQUESTS_MAX));
             }
             schedule.push(at_ns as u64);
         }
     }
 
-    fn gaps(self) -> Result<Gaps, LoadError> {
-        Ok(match self {
-            Arrivals::Poisson { .. } => Gaps::Exponential,
-            Arrivals::Constant { .. } => Gaps::Equal,
-            Arrivals::Gamma { burstiness, .. } => Gaps::Gamma(
-                Gamma::new(burstiness, 1.0 / burstiness)
-                    .map_err(|_| LoadError::Burstiness(burstiness))?,
-            ),
-        })
-    }
-}
-
-/// Gaps of mean 1.
-enum Gaps {
-    Exponential,
-    Equal,
-    Gamma(Gamma<f64>),
-}
-
-impl Gaps {
-    fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> f64 {
+    fn validate(self) -> Result<(), LoadError> {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
         match self {
-            Gaps::Exponential => exponential(rng),
-            Gaps::Equal => 1.0,
-            Gaps::Gamma(gamma) => gamma.sample(rng),
+            Arrivals::Ramp {
+                from_per_s,
+                to_per_s,
+                over_s,
+                ..
+            } => {
+                let rate = |value: f64| value.is_finite() && value >= 0.0;
+                for value in [from_per_s, to_per_s] {
+                    if !rate(value) || from_per_s.max(to_per_s) == 0.0 {
+                        return Err(LoadError::RampRate(value));
+                    }
+                }
+                if !positive(over_s) {
+                    return Err(LoadError::RampTime(over_s));
+                }
+            }
+            steady => {
+                if !positive(steady.rate_per_s()) {
+                    return Err(LoadError::Rate(steady.rate_per_s()));
+                }
+            }
+        }
+        match self {
+            Arrivals::Gamma { burstiness, .. } | Arrivals::Ramp { burstiness, .. }
+                if !(SHAPE_LEAST..=SHAPE_MOST).contains(&burstiness) =>
+            {
+                Err(LoadError::Burstiness(burstiness))
+            }
+            _ => Ok(()),
         }
     }
 }
 
-/// A draw from the exponential distribution of mean 1.
-fn exponential(rng: &mut Xoshiro256PlusPlus) -> f64 {
-    // 1 - u lies in (0, 1], so the logarithm is finite.
-    -(1.0 - rng.random::<f64>()).ln()
+/// Least shape of a distribution of gaps: below it nearly all of them are 0.
+const SHAPE_LEAST: f64 = 0.001;
+/// Greatest shape: above it gaps are as good as constant.
+const SHAPE_MOST: f64 = 1e6;
+
+/// Counts through the arrivals of one schedule.
+struct ArrivalClock {
+    arrivals: Arrivals,
+    rng: Xoshiro256PlusPlus,
+    at_ns: f64,
+    /// arrivals that were due until now, for a rate that changes
+    due: f64,
 }
+
+impl ArrivalClock {
+    fn new(arrivals: Arrivals, seed: u64) -> ArrivalClock {
+        ArrivalClock {
+            arrivals,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            at_ns: 0.0,
+            due: 0.0,
+        }
+    }
+
+    fn next_ns(&mut self) -> f64 {
+        let gap = match self.arrivals {
+            Arrivals::Constant { .. } => 1.0,
+            Arrivals::Poisson { .. } => exponential(&mut self.rng),
+            Arrivals::Gamma { burstiness, .. } | Arrivals::Ramp { burstiness, .. } => {
+                gamma(&mut self.rng, burstiness)
+            }
+        };
+        if let Arrivals::Ramp {
+            from_per_s,
+            to_per_s,
+            over_s,
+            ..
+        } = self.arrivals
+        {
+            self.due += gap;
+            return ramp_reaches_s(self.due, from_per_s, to_per_s, over_s) * 1e9;
+        }
+        self.at_ns += gap * (1e9 / self.arrivals.rate_per_s());
+        self.at_ns
+    }
+}
+
+/// When `due` arrivals have come on average: gaps of mean 1, stretched by the rate of their time.
+fn ramp_reaches_s(due: f64, from_per_s: f64, to_per_s: f64, over_s: f64) -> f64 {
+    let in_ramp = from_per_s.midpoint(to_per_s) * over_s;
+    if due == 0.0 {
+        return 0.0;
+    }
+    if due > in_ramp {
+        return over_s + (due - in_ramp) / to_per_s;
+    }
+    let slope = (to_per_s - from_per_s) / over_s;
+    // from·t + slope·t²/2 = due, in the form that is exact for a slope near 0; rounding at the very
+    // end of a ramp down to nothing must not make a root of less than nothing
+    let root = (from_per_s * from_per_s + 2.0 * slope * due)
+        .max(0.0)
+        .sqrt();
+    2.0 * due / (from_per_s + root)
+}
+
+/// A schedule given as seconds after the start: checked, and in nanoseconds.
+pub fn absolute_ns(seconds: &[f64]) -> Result<Vec<u64>, LoadError> {
+    let mut before_s = 0.0;
+    let checked = seconds.iter().enumerate().map(|(index, at_s)| {
+        let fits = at_s.is_finite() && *at_s >= before_s && *at_s < SCHEDULE_MOST_S;
+        if !fits {
+            return Err(LoadError::Schedule(index, *at_s, before_s));
+        }
+        before_s = *at_s;
+        Ok((at_s * 1e9).round() as u64)
+    });
+    checked.collect()
+}
+
+/// A century, far under what nanoseconds in 64 bits can say.
+const SCHEDULE_MOST_S: f64 = 3.2e9;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
-mod tests {
-    use super::*;
-
-    const MINUTE_NS: u64 = 60_000_000_000;
-
-    fn gaps(schedule: &[u64]) -> Vec<f64> {
-        schedule
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]) as f64)
-            .collect()
-    }
-
-    fn mean_and_cv(values: &[f64]) -> (f64, f64) {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
-        (mean, variance.sqrt() / mean)
-    }
-
-    #[test]
-    fn poisson_gaps_have_the_mean_of_the_rate_and_a_variation_of_one() {
-        let schedule = Arrivals::Poisson { rate_per_s: 100.0 }
-            .schedule_ns(7, 10 * MINUTE_NS)
-            .unwrap();
-        let (mean, cv) = mean_and_cv(&gaps(&schedule));
-        assert!((mean / 1e7 - 1.0).abs() < 0.02, "mean gap {mean} ns");
-        assert!((cv - 1.0).abs() < 0.02, "coefficient of variation {cv}");
-    }
-
-    #[test]
-    fn gamma_gaps_are_as_bursty_as_asked_for_at_the_same_rate() {
-        for burstiness in [0.25, 4.0] {
-            let arrivals = Arrivals::Gamma {
-                rate_per_s: 500.0,
-                burstiness,
-            };
-            let schedule = arrivals.schedule_ns(7, 30 * MINUTE_NS).unwrap();
-            let (mean, cv) = mean_and_cv(&gaps(&schedule));
-            assert!((mean / 2e6 - 1.0).abs() < 0.02, "mean gap {mean} ns");
-            let wanted = 1.0 / burstiness.sqrt();
-            assert!(
-                (cv / wanted - 1.0).abs() < 0.02,
-                "{cv} where {wanted} is right"
-            );
-        }
-    }
-
-    #[test]
-    fn constant_gaps_are_equal_and_do_not_drift() {
-        let schedule = Arrivals::Constant { rate_per_s: 300.0 }
-            .schedule_ns(7, MINUTE_NS)
-            .unwrap();
-        let last = *schedule.last().unwrap() as f64;
-        assert!((last - schedule.len() as f64 * 1e9 / 300.0).abs() < 10.0);
-        assert!(
-            gaps(&schedule)
-                .iter()
-                .all(|gap| (gap - 1e9 / 300.0).abs() <= 1.0)
-        );
-    }
-
-    #[test]
-    fn the_seed_decides_the_schedule() {
-        let arrivals = Arrivals::Poisson { rate_per_s: 50.0 };
-        let first = arrivals.schedule_ns(1, MINUTE_NS).unwrap();
-        assert_eq!(first, arrivals.schedule_ns(1, MINUTE_NS).unwrap());
-        assert_ne!(first, arrivals.schedule_ns(2, MINUTE_NS).unwrap());
-        assert!(first.is_sorted() && first.iter().all(|at| *at < MINUTE_NS));
-    }
-
-    #[test]
-    fn a_rate_that_is_no_rate_is_refused() {
-        for rate_per_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(
-                Arrivals::Poisson { rate_per_s }
-                    .schedule_ns(1, MINUTE_NS)
-                    .is_err()
-            );
-        }
-        for burstiness in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let arrivals = Arrivals::Gamma {
-                rate_per_s: 1.0,
-                burstiness,
-            };
-            assert!(arrivals.schedule_ns(1, MINUTE_NS).is_err(), "{burstiness}");
-        }
-    }
-}
+#[path = "arrivals_tests.rs"]
+mod tests;

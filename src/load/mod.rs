@@ -3,6 +3,7 @@
 pub mod arrivals;
 pub mod client;
 pub mod cpu;
+mod draws;
 pub mod http1;
 pub mod pacer;
 pub mod progress;
@@ -17,9 +18,29 @@ pub enum LoadError {
     /// a rate that is not a positive finite number
     #[error("the rate must be a positive number of requests per second, not {0}")]
     Rate(f64),
-    /// a burstiness that is not a positive finite number
-    #[error("the burstiness must be a positive number, not {0}: 1 is Poisson, below 1 in bursts")]
+    /// more requests than a plan may have
+    #[error(
+        "a plan of {0:.0} requests is asked for, and at most {1} are possible: lower the rate or the duration"
+    )]
+    TooManyRequests(f64, usize),
+    /// a burstiness that is no shape of a gamma distribution
+    #[error(
+        "the burstiness must be a number from 0.001 (bursts) over 1 (Poisson) to 1000000 (even gaps), not {0}"
+    )]
     Burstiness(f64),
+    /// an end of a ramp that is not a rate
+    #[error(
+        "both ends of a ramp must be rates of 0 or more requests per second, and one of them above 0; {0} is given"
+    )]
+    RampRate(f64),
+    /// a ramp of no time
+    #[error("a ramp must last a positive number of seconds, not {0}")]
+    RampTime(f64),
+    /// a schedule that is not one
+    #[error(
+        "arrival number {0} of the schedule is at {1} s: it must be a number, and not before {2} s"
+    )]
+    Schedule(usize, f64, f64),
     /// a mix with no class of positive share
     #[error("the mix of requests has no class with a positive share")]
     EmptyMix,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LoadError;
 use super::arrivals::Arrivals;
+use super::draws::standard_normal;
 
 /// A distribution of lengths in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -190,12 +191,6 @@ impl Lengths {
             Lengths::Uniform { .. } | Lengths::LogNormal { .. } => Ok(()),
         }
     }
-}
-
-/// A draw from the standard normal distribution (Box and Muller 1958, one of the pair).
-fn standard_normal(rng: &mut Xoshiro256PlusPlus) -> f64 {
-    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
 }
 
 #[cfg(test)]

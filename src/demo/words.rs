@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::compare::{Comparison, Method, Verdict};
 use super::summary::{PolicySummary, Settings, Summary, Timing};
-use crate::load::workload::Lengths;
 use crate::report::terminal::{MISSING, TextTable, count, ms, number, percent};
 
 /// A share of the greatest difference between instances that counts as slow.
@@ -24,8 +23,8 @@ pub fn opening(settings: &Settings, policies: &[String], dir: &Path) -> String {
                 "{:.0} % {} (prompt about {} tokens, answer about {})",
                 class.share * 100.0,
                 class.name,
-                median(class.prompt),
-                median(class.output)
+                class.prompt.median_tokens(),
+                class.output.median_tokens()
             )
         })
         .collect();
@@ -61,17 +60,6 @@ fn slow_words(settings: &Settings) -> String {
     match slow {
         Some((index, factor)) => format!("sim-{index} is {factor} times slower than the others"),
         None => "all equally fast".to_owned(),
-    }
-}
-
-fn median(lengths: Lengths) -> u32 {
-    match lengths {
-        Lengths::Fixed { tokens } => tokens,
-        Lengths::Uniform {
-            min_tokens,
-            max_tokens,
-        } => min_tokens.midpoint(max_tokens),
-        Lengths::LogNormal { median_tokens, .. } => median_tokens,
     }
 }
 

@@ -7,6 +7,8 @@ mod draws;
 pub mod http1;
 pub mod pacer;
 pub mod progress;
+pub mod lengths;
+pub mod mixes;
 pub mod request;
 pub mod runner;
 pub mod sample;
@@ -41,6 +43,11 @@ pub enum LoadError {
         "arrival number {0} of the schedule is at {1} s: it must be a number, and not before {2} s"
     )]
     Schedule(usize, f64, f64),
+    /// seen lengths without any weight
+    #[error(
+        "the lengths seen are not usable: give lengths of at least 1 token, with weights above 0"
+    )]
+    SeenLengths,
     /// a mix with no class of positive share
     #[error("the mix of requests has no class with a positive share")]
     EmptyMix,

@@ -9,36 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LoadError;
 use super::arrivals::Arrivals;
-use super::draws::standard_normal;
-
-/// A distribution of lengths in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Lengths {
-    /// always the same
-    Fixed {
-        /// length
-        tokens: u32,
-    },
-    /// every length between the two, both included, equally likely
-    Uniform {
-        /// shortest
-        min_tokens: u32,
-        /// longest
-        max_tokens: u32,
-    },
-    /// log-normal, as lengths in production traces roughly are; a draw outside the two ends is moved to the end
-    LogNormal {
-        /// median
-        median_tokens: u32,
-        /// standard deviation of the logarithm
-        sigma: f64,
-        /// shortest
-        min_tokens: u32,
-        /// longest
-        max_tokens: u32,
-    },
-}
+pub use super::lengths::Lengths;
 
 /// One kind of request in a mix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,22 +56,30 @@ impl Workload {
     /// Arrival times and lengths come from separate streams of the seed, so that another rate
     /// keeps the lengths and another mix keeps the times.
     pub fn plan(&self, seed: u64, duration_ns: u64) -> Result<Vec<PlannedRequest>, LoadError> {
+        self.plan_at(&self.arrivals.schedule_ns(seed, duration_ns)?, seed)
+    }
+
+    /// The same with arrivals that are given, ascending, in nanoseconds after the start.
+    pub fn plan_at(
+        &self,
+        schedule_ns: &[u64],
+        seed: u64,
+    ) -> Result<Vec<PlannedRequest>, LoadError> {
         self.validate()?;
-        let schedule = self.arrivals.schedule_ns(seed, duration_ns)?;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x6c65_6e67_7468_735f);
         let total: f64 = self.classes.iter().map(|class| class.share).sum();
-        let draw = |(index, at_ns): (usize, u64)| {
+        let draw = |(index, at_ns): (usize, &u64)| {
             let class = self.draw_class(rng.random::<f64>() * total);
             PlannedRequest {
                 index: index as u32,
-                at_ns,
+                at_ns: *at_ns,
                 class: class as u16,
                 prompt_tokens: self.classes[class].prompt.draw(&mut rng),
                 output_tokens: self.classes[class].output.draw(&mut rng),
                 text_seed: rng.random(),
             }
         };
-        Ok(schedule.into_iter().enumerate().map(draw).collect())
+        Ok(schedule_ns.iter().enumerate().map(draw).collect())
     }
 
     /// Mean prompt and output tokens of a request, over the whole mix, from `samples` draws.
@@ -142,54 +121,6 @@ impl Workload {
             .iter()
             .rposition(|class| class.share > 0.0)
             .unwrap_or(0)
-    }
-}
-
-impl Lengths {
-    fn draw(self, rng: &mut Xoshiro256PlusPlus) -> u32 {
-        match self {
-            Lengths::Fixed { tokens } => tokens,
-            Lengths::Uniform {
-                min_tokens,
-                max_tokens,
-            } => rng.random_range(min_tokens..=max_tokens),
-            Lengths::LogNormal {
-                median_tokens,
-                sigma,
-                min_tokens,
-                max_tokens,
-            } => {
-                let tokens = f64::from(median_tokens) * (sigma * standard_normal(rng)).exp();
-                (tokens.round() as u32).clamp(min_tokens, max_tokens)
-            }
-        }
-    }
-
-    fn validate(self) -> Result<(), LoadError> {
-        let refuse = |why| Err(LoadError::Lengths(format!("{self:?}"), why));
-        match self {
-            Lengths::Fixed { tokens: 0 } => refuse("a length of 0"),
-            Lengths::Fixed { .. } => Ok(()),
-            Lengths::Uniform {
-                min_tokens,
-                max_tokens,
-            }
-            | Lengths::LogNormal {
-                min_tokens,
-                max_tokens,
-                ..
-            } if min_tokens == 0 || min_tokens > max_tokens => {
-                refuse("the shortest length must be at least 1 and at most the longest")
-            }
-            Lengths::LogNormal {
-                median_tokens,
-                sigma,
-                ..
-            } if median_tokens == 0 || !sigma.is_finite() || sigma < 0.0 => {
-                refuse("the median must be at least 1 and sigma not negative")
-            }
-            Lengths::Uniform { .. } | Lengths::LogNormal { .. } => Ok(()),
-        }
     }
 }
 

@@ -95,7 +95,7 @@ pub fn join(
         .filter_map(|record| Some((index_of(&record.request_id)?, record)))
         .collect();
     let joined = |sample: Sample| {
-        let planned = *plan.get(sample.index as usize)?;
+        let planned = plan.get(sample.index as usize)?.clone();
         Some(Joined {
             planned,
             record: by_index.remove(&sample.index),
@@ -119,6 +119,7 @@ mod tests {
             prompt_tokens: 1,
             output_tokens: 1,
             text_seed: 0,
+            prefix: None,
         }
     }
 

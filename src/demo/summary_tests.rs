@@ -34,6 +34,7 @@ fn run(policy: &str, ttft_ms: f64) -> ArmRun {
             prompt_tokens: 100,
             output_tokens: 11,
             text_seed: 0,
+            prefix: None,
         };
         let slow = index % 2 == 1;
         let tpot_ms = (10.0 + f64::from(index % 7)) * if slow { 1.6 } else { 1.0 };

@@ -9,6 +9,7 @@ pub mod pacer;
 pub mod progress;
 pub mod lengths;
 pub mod mixes;
+pub mod prefix;
 pub mod request;
 pub mod runner;
 pub mod sample;

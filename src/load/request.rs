@@ -2,22 +2,14 @@
 //!
 //! Pure. The prompt is made of common three-letter words, one token each for most tokenizers and
 //! four characters each with the blank, which is also the usual rule of thumb. No two requests
-//! begin alike, so a prefix cache gives no request of the plan an advantage.
-
-use std::fmt::Write as _;
+//! begin alike, so a prefix cache gives no request of the plan an advantage, unless the plan says
+//! which prefix they share.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::prefix::{WORDS, push_word};
 use super::workload::PlannedRequest;
-
-const WORDS: [&str; 64] = [
-    "act", "add", "age", "air", "and", "any", "arm", "art", "ask", "bad", "bag", "bar", "bed",
-    "big", "bit", "box", "boy", "bus", "but", "buy", "can", "car", "cat", "cup", "cut", "day",
-    "dog", "dry", "eat", "end", "eye", "far", "fit", "fly", "for", "fun", "get", "god", "hat",
-    "hit", "hot", "ice", "job", "key", "kid", "law", "leg", "let", "lot", "low", "man", "map",
-    "mix", "net", "new", "now", "oil", "old", "one", "out", "own", "pay", "red", "sea",
-];
 
 /// Which API is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,15 +92,16 @@ impl RequestForm {
     }
 }
 
-/// As many words as the request has prompt tokens.
+/// As many words as the request has prompt tokens: those it shares, then its own.
 fn prompt_text(request: &PlannedRequest) -> String {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(request.text_seed);
     let mut text = String::with_capacity(request.prompt_tokens as usize * 4);
-    for position in 0..request.prompt_tokens {
-        let word = WORDS[rng.random_range(0..WORDS.len())];
-        let blank = if position == 0 { "" } else { " " };
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{blank}{word}");
+    let shared_tokens = match &request.prefix {
+        Some(prefix) => prefix.push_text(&mut text, request.prompt_tokens),
+        None => 0,
+    };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(request.text_seed);
+    for _ in shared_tokens..request.prompt_tokens {
+        push_word(&mut text, rng.random_range(0..WORDS.len()));
     }
     text
 }
@@ -130,6 +123,7 @@ mod tests {
             prompt_tokens: 40,
             output_tokens: 12,
             text_seed,
+            prefix: None,
         };
         let wire = String::from_utf8(form.render(&request)).unwrap();
         let (head, body) = wire.split_once("\r\n\r\n").unwrap();

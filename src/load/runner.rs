@@ -27,7 +27,7 @@ pub type Requests = Box<dyn Iterator<Item = PlannedRequest> + Send>;
 
 /// The requests of a plan that others hold too.
 pub fn planned(plan: Arc<[PlannedRequest]>) -> Requests {
-    Box::new((0..plan.len()).map(move |at| plan[at]))
+    Box::new((0..plan.len()).map(move |at| plan[at].clone()))
 }
 
 /// Writes a request's head and body as they go on the wire.

@@ -114,7 +114,7 @@ async fn a_generator_that_is_held_back_says_so_and_counts_the_wait_from_the_plan
 async fn failures_under(fault: FaultKind, timeout: Duration) -> Vec<Option<Failure>> {
     let engines = engine().await;
     engines.add_fault(0, Fault::new(fault)).unwrap();
-    let plan: Arc<[PlannedRequest]> = plan(50.0, 1).iter().take(3).copied().collect();
+    let plan: Arc<[PlannedRequest]> = plan(50.0, 1).iter().take(3).cloned().collect();
     let mut spec = spec(&engines, &plan);
     spec.client.answer_timeout = timeout;
     let result = run(spec).await;

@@ -3,6 +3,8 @@
 //! Pure. One plan is made before a run and given to every policy, so that policies are compared
 //! on the same requests at the same times.
 
+use std::sync::Arc;
+
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::LoadError;
 use super::arrivals::Arrivals;
 pub use super::lengths::Lengths;
+use super::prefix::SharedPrefix;
 
 /// One kind of request in a mix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +37,7 @@ pub struct Workload {
 }
 
 /// One request of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRequest {
     /// position in the plan, from 0
     pub index: u32,
@@ -48,6 +51,9 @@ pub struct PlannedRequest {
     pub output_tokens: u32,
     /// seed of its text, unlike that of any other request of the plan
     pub text_seed: u64,
+    /// how its text begins, where it shares that with others; the rest is of its own
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<Arc<SharedPrefix>>,
 }
 
 impl Workload {
@@ -77,6 +83,7 @@ impl Workload {
                 prompt_tokens: self.classes[class].prompt.draw(&mut rng),
                 output_tokens: self.classes[class].output.draw(&mut rng),
                 text_seed: rng.random(),
+                prefix: None,
             }
         };
         Ok(schedule_ns.iter().enumerate().map(draw).collect())

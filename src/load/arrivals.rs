@@ -161,9 +161,9 @@ impl Arrivals {
 }
 
 /// Least shape of a distribution of gaps: below it nearly all of them are 0.
-const SHAPE_LEAST: f64 = 0.001;
+pub(super) const SHAPE_LEAST: f64 = 0.001;
 /// Greatest shape: above it gaps are as good as constant.
-const SHAPE_MOST: f64 = 1e6;
+pub(super) const SHAPE_MOST: f64 = 1e6;
 
 /// Counts through the arrivals of one schedule.
 struct ArrivalClock {

@@ -45,6 +45,12 @@ fn gamma_from_one(rng: &mut Xoshiro256PlusPlus, shape: f64) -> f64 {
     }
 }
 
+/// From the Weibull distribution of this shape and mean 1.
+pub(super) fn weibull(rng: &mut Xoshiro256PlusPlus, shape: f64) -> f64 {
+    let log_mean = statrs::function::gamma::ln_gamma(1.0 + 1.0 / shape);
+    (exponential(rng).ln() / shape - log_mean).exp()
+}
+
 /// Turns a number into one that looks unlike it; no two numbers become one (Steele, Lea and
 /// Flood 2014, the last step of SplitMix64, which can be undone).
 pub(super) fn mixed(mut value: u64) -> u64 {
@@ -75,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn gamma_has_mean_one_and_the_variation_of_its_shape() {
+    fn gamma_and_weibull_have_mean_one_and_the_variation_of_their_shape() {
         for shape in [0.1, 0.25, 0.5, 1.0, 4.0, 50.0_f64] {
             let (mean, cv) = measured(|rng| gamma(rng, shape));
             let right = 1.0 / shape.sqrt();
@@ -86,6 +92,15 @@ mod tests {
             assert!(
                 (cv / right - 1.0).abs() < 0.015,
                 "gamma {shape}: {cv} for {right}"
+            );
+        }
+        // CV² = Γ(1 + 2/k) / Γ(1 + 1/k)² - 1: √5 for 1/2, 1 for 1, 0.5227 for 2
+        for (shape, right) in [(0.5, 5.0_f64.sqrt()), (1.0, 1.0), (2.0, 0.522_723)] {
+            let (mean, cv) = measured(|rng| weibull(rng, shape));
+            assert!((mean - 1.0).abs() < 0.01, "Weibull {shape}: mean {mean}");
+            assert!(
+                (cv / right - 1.0).abs() < 0.02,
+                "Weibull {shape}: {cv} for {right}"
             );
         }
     }

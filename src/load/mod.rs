@@ -1,4 +1,4 @@
-//! The load generator: what to send (arrivals, workload), and sending it on time (client, runner).
+//! The load generator: what to send (arrivals, workload, traces), and sending it on time (client, runner).
 
 pub mod arrivals;
 pub mod client;
@@ -13,6 +13,7 @@ pub mod prefix;
 pub mod request;
 pub mod runner;
 pub mod sample;
+pub mod traces;
 pub mod workload;
 
 /// What can be wrong with a load that was asked for.

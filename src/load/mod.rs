@@ -1,5 +1,6 @@
-//! The load generator: what to send (arrivals, workload, traces), and sending it on time (client, runner).
+//! The load generator: what to send (arrivals, workload, traces, replay), and sending it on time (client, runner).
 
+pub mod agreement;
 pub mod arrivals;
 pub mod client;
 pub mod cpu;
@@ -10,10 +11,13 @@ pub mod progress;
 pub mod lengths;
 pub mod mixes;
 pub mod prefix;
+pub mod replay;
 pub mod request;
 pub mod runner;
 pub mod sample;
+pub mod ticks;
 pub mod traces;
+pub mod traffic;
 pub mod workload;
 
 /// What can be wrong with a load that was asked for.
@@ -56,6 +60,32 @@ pub enum LoadError {
     /// a length distribution that cannot be drawn from
     #[error("the length distribution {0} is not usable: {1}")]
     Lengths(String, &'static str),
+    /// a trace without times, to be replayed at its own
+    #[error(
+        "the trace {0} has no times of its own: give arrivals (a rate, or a schedule) to send its requests by"
+    )]
+    NoTimes(String),
+    /// a part of a trace in which there is nothing to send
+    #[error(
+        "none of the {1} requests of the trace {0} is to be sent: widen the part asked for, or the longest length"
+    )]
+    NothingToReplay(String, usize),
+    /// a time scale that is none
+    #[error("the time scale must be a positive number, such as 0.5 for twice as fast, not {0}")]
+    TimeScale(f64),
+    /// a replay that would never end
+    #[error(
+        "the replayed trace would last {0:.0} s: give a smaller time scale, or a part of the trace"
+    )]
+    ReplayTime(f64),
+    /// a part of a trace that is none
+    #[error(
+        "the part of the trace must begin at 0 s or later and end after that; from {0} s to {1} s is given"
+    )]
+    TraceWindow(f64, f64),
+    /// a tick that is none
+    #[error("the tick that requests are spread over must be a positive number of seconds, not {0}")]
+    Tick(f64),
     /// the thread or runtime of a run could not be started
     #[error("cannot start a run: {0}")]
     Start(#[from] std::io::Error),

@@ -1,4 +1,4 @@
-//! The fuzz targets over their corpus: the wire files and configurations, cut short and with bytes changed.
+//! The fuzz targets over their corpus: the wire files, traces and configurations, cut short and with bytes changed.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const CHANGED_EACH: usize = 30;
 fn corpus() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    for dir in ["tests/wire", "configs"] {
+    for dir in ["tests/wire", "tests/traces", "configs"] {
         for entry in std::fs::read_dir(root.join(dir)).unwrap() {
             files.extend(Some(entry.unwrap().path()).filter(|path| path.is_file()));
         }

@@ -2,7 +2,12 @@
 //!
 //! `tests/fuzz/run` feeds them what a fuzzer finds; `tests/e2e/fuzz_targets.rs` the corpus and cuts of it.
 
+use std::io::BufReader;
+
 use bytes::BytesMut;
+use evenkeel::load::replay::Replay;
+use evenkeel::load::traces::servegen::{Draw, RateWindows};
+use evenkeel::load::traces::{self, NAMED_ROWS, TOKENS_MAX, Trace, TraceFile, UnusedRows};
 use evenkeel::measure::meter::{Meter, MeterOptions};
 use evenkeel::measure::sse::{Item, Scanner};
 use evenkeel::proxy::framing::Framing;
@@ -25,13 +30,14 @@ const APIS: [Api; 5] = [
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Target; 6] = [
+pub const ALL: [Target; 7] = [
     ("scanner", scanner),
     ("meter", meter),
     ("skim", skimmer),
     ("config", config),
     ("request_head", request_head),
     ("response", response),
+    ("traces", traces),
 ];
 
 /// The first byte says how the rest is cut into reads.
@@ -232,4 +238,89 @@ fn decoded<'a>(
         assert!(used <= read.len());
     }
     (body.to_vec(), framing.is_done(), framing.is_broken())
+}
+
+/// A trace is read alike however it comes, none of its rows is lost, and what was read can be replayed.
+pub fn traces(input: &[u8]) {
+    let read = traces::read("fuzzed.trace", input);
+    let bytewise = traces::read("fuzzed.trace", BufReader::with_capacity(1, input));
+    match (&read, &bytewise) {
+        (Ok(read), Ok(bytewise)) => assert_eq!(read, bytewise),
+        (Err(read), Err(bytewise)) => assert_eq!(read.to_string(), bytewise.to_string()),
+        _ => panic!("whole {read:?}, byte by byte {bytewise:?}"),
+    }
+    match read {
+        Ok(TraceFile::Requests(trace)) => requests(input, &trace),
+        Ok(TraceFile::Rates(rates)) => {
+            let sent = (rates.windows.len() as u64) + rates.idle;
+            assert_eq!(sent + rates.malformed.count, rates.rows);
+            named(input, &rates.malformed);
+            drawn(&rates);
+        }
+        Ok(TraceFile::Lengths(lengths)) => {
+            let used = lengths.windows.len() as u64 + lengths.empty;
+            assert_eq!(used + lengths.malformed.count, lengths.rows);
+            named(input, &lengths.malformed);
+            for at_ns in [0, 1 << 40, u64::MAX] {
+                assert!(lengths.at(at_ns).is_some());
+            }
+        }
+        Err(error) => assert!(error.to_string().contains("fuzzed.trace"), "{error}"),
+    }
+}
+
+fn requests(input: &[u8], trace: &Trace) {
+    let unused = trace.malformed.count + trace.left_out.count;
+    assert_eq!(trace.requests.len() as u64 + unused, trace.rows);
+    named(input, &trace.malformed);
+    named(input, &trace.left_out);
+    assert!(trace.requests.is_sorted_by_key(|request| request.at_ns));
+    for request in &trace.requests {
+        for tokens in [request.prompt_tokens, request.output_tokens] {
+            assert!((1..=TOKENS_MAX).contains(&tokens));
+        }
+    }
+    let replay = Replay::default();
+    let replayed = match trace.has_times() {
+        true => replay.plan(trace, 1),
+        false => replay.plan_at(trace, &[0; 100], 1),
+    };
+    let replayed = replayed.expect("what was read cannot be replayed");
+    let plan = &replayed.requests;
+    assert!(plan.is_sorted_by_key(|request| request.at_ns));
+    if trace.has_times() {
+        assert_eq!(plan.len(), trace.requests.len());
+    }
+    let _ = (replayed.differences(), trace.notes());
+}
+
+/// The rows named are the first of all, in order, and lie in the file.
+fn named(input: &[u8], unused: &UnusedRows) {
+    assert_eq!(
+        unused.first.len() as u64,
+        unused.count.min(NAMED_ROWS as u64)
+    );
+    assert!(unused.first.is_sorted_by_key(|row| row.line));
+    let lines = input.split(|byte| *byte == b'\n').count() as u64;
+    assert!(
+        unused
+            .first
+            .iter()
+            .all(|row| (1..=lines).contains(&row.line))
+    );
+}
+
+/// A few requests drawn from rates come in order and within their time.
+fn drawn(rates: &RateWindows) {
+    let expected = rates.expected_requests(0, rates.end_ns);
+    let draw = Draw {
+        from_ns: 0,
+        until_ns: rates.end_ns,
+        rate_scale: (10.0 / expected).min(1.0),
+        seed: 1,
+    };
+    if let Ok(times_ns) = draw.times_ns(rates) {
+        assert!(times_ns.is_sorted());
+        assert!(times_ns.iter().all(|at_ns| *at_ns < rates.end_ns));
+    }
 }

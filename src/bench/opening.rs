@@ -4,7 +4,8 @@ use super::options::BenchArgs;
 use super::plan::{Extent, Mode};
 use super::settings::Settings;
 use crate::load::arrivals::Arrivals;
-use crate::load::workload::{Class, Lengths};
+use crate::load::mixes;
+use crate::load::workload::Class;
 use crate::report::terminal::{count, number};
 
 /// What is about to be sent.
@@ -49,6 +50,7 @@ pub fn load(args: &BenchArgs, settings: &Settings) -> String {
                 Arrivals::Gamma { burstiness, .. } => {
                     format!("gamma arrivals of burstiness {burstiness}")
                 }
+                Arrivals::Ramp { .. } => "arrivals on a ramp".to_owned(),
             };
             let rate = number(Some(arrivals.rate_per_s()));
             format!("open loop: {kind}, {rate} req/s{most}, {extent}")
@@ -65,8 +67,8 @@ fn requests(settings: &Settings) -> String {
             "{:.0} % {} (prompt {}, output {})",
             class.share / total * 100.0,
             class.name,
-            lengths(class.prompt),
-            lengths(class.output)
+            class.prompt,
+            class.output
         )
     };
     let classes: Vec<String> = settings.classes.iter().map(class).collect();
@@ -75,43 +77,11 @@ fn requests(settings: &Settings) -> String {
         out +=
             "\n  an assumption: give --mix or --random-input-len and --random-output-len for yours";
     }
-    let fixed = |class: &Class| is_fixed(class.prompt) && is_fixed(class.output);
-    if settings.classes.len() == 1 && settings.classes.iter().all(fixed) {
-        out += "\n  every request has the same lengths: real traffic does not, and tails come of that (--mix)";
+    if let Some(warning) = mixes::warning(&settings.classes) {
+        out += &format!("\n  {warning} (--mix)");
     }
     if !settings.form.ignore_eos {
         out += "\n  answers may end before their length (--ignore-eos goes on to it)";
     }
     out
-}
-
-fn is_fixed(lengths: Lengths) -> bool {
-    match lengths {
-        Lengths::Fixed { .. } => true,
-        Lengths::Uniform {
-            min_tokens,
-            max_tokens,
-        } => min_tokens == max_tokens,
-        Lengths::LogNormal { .. } => false,
-    }
-}
-
-fn lengths(lengths: Lengths) -> String {
-    match lengths {
-        Lengths::Fixed { tokens } => format!("{tokens} tokens"),
-        Lengths::Uniform {
-            min_tokens,
-            max_tokens,
-        } if min_tokens == max_tokens => format!("{min_tokens} tokens"),
-        Lengths::Uniform {
-            min_tokens,
-            max_tokens,
-        } => format!("{min_tokens} to {max_tokens}"),
-        Lengths::LogNormal {
-            median_tokens,
-            min_tokens,
-            max_tokens,
-            ..
-        } => format!("about {median_tokens}, {min_tokens} to {max_tokens}"),
-    }
 }

@@ -3,8 +3,10 @@
 use super::BenchError;
 use super::options::{BenchArgs, Dataset, MAX_SECONDS};
 use crate::load::arrivals::Arrivals;
+use crate::load::lengths::Lengths;
+use crate::load::mixes;
 use crate::load::runner::{ClosedEnd, Pace, Requests};
-use crate::load::workload::{Class, Lengths, PlannedRequest, Workload};
+use crate::load::workload::{Class, PlannedRequest, Workload};
 
 /// Requests where nothing says how long to go on.
 const USUAL_REQUESTS: u32 = 1000;
@@ -52,7 +54,10 @@ impl Mode {
     /// As the options say, by vLLM's rules.
     pub fn of(args: &BenchArgs) -> Result<Mode, BenchError> {
         if args.request_rate.is_finite() {
-            return Ok(Mode::Open(arrivals(args.request_rate, args.burstiness)));
+            return Ok(Mode::Open(Arrivals::of_burstiness(
+                args.request_rate,
+                args.burstiness,
+            )));
         }
         if let Some(places) = args.max_concurrency {
             return Ok(Mode::Closed(places));
@@ -68,19 +73,6 @@ impl Mode {
     /// Whether requests have times to keep.
     pub fn is_scheduled(self) -> bool {
         !matches!(self, Mode::Closed(_))
-    }
-}
-
-fn arrivals(rate_per_s: f64, burstiness: f64) -> Arrivals {
-    if burstiness == 1.0 {
-        Arrivals::Poisson { rate_per_s }
-    } else if burstiness.is_infinite() {
-        Arrivals::Constant { rate_per_s }
-    } else {
-        Arrivals::Gamma {
-            rate_per_s,
-            burstiness,
-        }
     }
 }
 
@@ -124,39 +116,7 @@ fn mix(text: &str) -> Result<Vec<Class>, BenchError> {
     if !shares.iter().all(usable) || shares.iter().sum::<f64>() <= 0.0 {
         return Err(wrong());
     }
-    let lengths = |median_tokens, sigma, min_tokens, max_tokens| Lengths::LogNormal {
-        median_tokens,
-        sigma,
-        min_tokens,
-        max_tokens,
-    };
-    let sets = [
-        (
-            "short",
-            lengths(128, 0.6, 16, 511),
-            lengths(100, 0.6, 8, 400),
-        ),
-        (
-            "medium",
-            lengths(1024, 0.5, 512, 4095),
-            lengths(200, 0.6, 16, 800),
-        ),
-        (
-            "long",
-            lengths(8192, 0.5, 4096, 32_768),
-            lengths(300, 0.7, 16, 1200),
-        ),
-    ];
-    let classes = sets.into_iter().zip(shares);
-    Ok(classes
-        .filter(|(_, share)| *share > 0.0)
-        .map(|((name, prompt, output), share)| Class {
-            name: name.into(),
-            share,
-            prompt,
-            output,
-        })
-        .collect())
+    Ok(mixes::mix(shares))
 }
 
 /// The requests of a run and its pace.

@@ -2,6 +2,7 @@
 //!
 //! Pure: draws come from the generator that is handed over.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rand::RngExt;
@@ -107,6 +108,37 @@ impl SeenLengths {
             && total > 0.0
             && self.cumulated.is_sorted()
             && self.tokens.first().is_some_and(|tokens| *tokens > 0)
+    }
+}
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, self.single_tokens()) {
+            (_, Some(tokens)) => write!(f, "{tokens} tokens"),
+            (Lengths::Empirical { .. }, _) => {
+                write!(f, "about {} tokens, as seen", self.median_tokens())
+            }
+            (
+                Lengths::LogNormal {
+                    median_tokens,
+                    min_tokens,
+                    max_tokens,
+                    ..
+                },
+                _,
+            ) => write!(
+                f,
+                "about {median_tokens} tokens, {min_tokens} to {max_tokens}"
+            ),
+            (
+                Lengths::Uniform {
+                    min_tokens,
+                    max_tokens,
+                },
+                _,
+            ) => write!(f, "{min_tokens} to {max_tokens} tokens"),
+            (Lengths::Fixed { tokens }, _) => write!(f, "{tokens} tokens"),
+        }
     }
 }
 

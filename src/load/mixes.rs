@@ -1,6 +1,6 @@
 //! The request sets Evenkeel brings along: short, medium and long requests, and a mix of them.
 //!
-//! Pure. The shares and lengths are assumptions, not measurements, and are printed as such; who has
+//! Pure. The shares and lengths are assumptions, not measurements; who has
 //! a trace should replay that instead.
 
 use super::lengths::Lengths;
@@ -71,21 +71,6 @@ pub fn mix(percent: [f64; 3]) -> Vec<Class> {
         .collect()
 }
 
-/// What a mix assumes, in a line a class.
-pub fn assumption(classes: &[Class]) -> String {
-    let total: f64 = classes.iter().map(|class| class.share).sum();
-    let line = |class: &Class| {
-        format!(
-            "assumed: {:.0} % {} requests, prompt {}, answer {}",
-            class.share / total * 100.0,
-            class.name,
-            words(&class.prompt),
-            words(&class.output),
-        )
-    };
-    classes.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
 /// What is wrong with a mix of which every prompt, or every answer, has one length.
 pub fn warning(classes: &[Class]) -> Option<String> {
     let single = |of: fn(&Class) -> &Lengths| {
@@ -102,28 +87,6 @@ pub fn warning(classes: &[Class]) -> Option<String> {
             both.join(" and every ")
         )
     })
-}
-
-fn words(lengths: &Lengths) -> String {
-    match lengths {
-        Lengths::Fixed { tokens } => format!("always {tokens} tokens"),
-        Lengths::Uniform {
-            min_tokens,
-            max_tokens,
-        } => format!("{min_tokens} to {max_tokens} tokens"),
-        Lengths::LogNormal {
-            median_tokens,
-            min_tokens,
-            max_tokens,
-            ..
-        } => format!("about {median_tokens} tokens ({min_tokens} to {max_tokens})"),
-        Lengths::Empirical { .. } => {
-            format!(
-                "about {} tokens, as seen in a trace",
-                lengths.median_tokens()
-            )
-        }
-    }
 }
 
 #[cfg(test)]
@@ -160,13 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_says_what_it_assumes() {
-        let words = assumption(&mix([25.0, 75.0, 0.0]));
-        assert_eq!(words.lines().count(), 2);
-        assert!(
-            words.starts_with("assumed: 25 % short requests, prompt about 128 tokens (16 to 511)"),
-            "{words}"
-        );
+    fn a_set_has_a_name_and_a_class_says_its_lengths() {
+        let class = RequestSet::Short.class(1.0);
+        assert_eq!(class.prompt.to_string(), "about 128 tokens, 16 to 511");
         assert_eq!(RequestSet::by_name("long"), Some(RequestSet::Long));
         assert_eq!(RequestSet::by_name("huge"), None);
     }

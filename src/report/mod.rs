@@ -28,6 +28,7 @@ pub(crate) fn sample_of(
         prompt_tokens: 100,
         output_tokens: gaps_ms.len() as u32 + 1,
         text_seed: 0,
+        prefix: None,
     };
     let mut sample = crate::load::sample::Sample::planned(&request, issued_ms * 1_000_000);
     let first_ms = issued_ms + ttft_ms;

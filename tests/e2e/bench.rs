@@ -473,7 +473,8 @@ async fn a_simulated_engine_is_asked_for_its_model_and_gives_the_lengths_asked_f
     assert_eq!(left.result["evenkeel"]["token_counts_from"]["usage"], 40);
     assert_eq!(left.result["evenkeel"]["tokens_per_chunk"], 1.0);
     assert!(
-        left.out.contains("every request has the same lengths"),
+        left.out
+            .contains("every prompt has 50 tokens and every answer has 12 tokens"),
         "{}",
         left.out
     );

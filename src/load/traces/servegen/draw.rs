@@ -37,12 +37,19 @@ impl Draw {
             )));
         }
         let expected = rates.expected_requests(self.from_ns, self.until_ns) * self.rate_scale;
-        if expected > REQUESTS_MAX as f64 {
-            return Err(nothing(format!(
+        let too_many = || {
+            nothing(format!(
                 "{expected:.0} requests are asked for, and at most {REQUESTS_MAX} are possible: scale the rate or shorten the time"
-            )));
+            ))
+        };
+        if expected > REQUESTS_MAX as f64 {
+            return Err(too_many());
         }
         let times_ns = self.walk(rates);
+        // chance may bring more than are to be expected
+        if times_ns.len() > REQUESTS_MAX {
+            return Err(too_many());
+        }
         if times_ns.is_empty() {
             return Err(nothing(format!(
                 "{expected:.1} requests are to be expected from {} s to {} s",
@@ -53,7 +60,7 @@ impl Draw {
         Ok(times_ns)
     }
 
-    /// Goes through the windows with gaps of mean 1.
+    /// Goes through the windows with gaps of mean 1, and stops at one request more than there may be.
     fn walk(&self, rates: &RateWindows) -> Vec<u64> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut times_ns = Vec::new();
@@ -62,7 +69,7 @@ impl Draw {
             let end_ns = (window.start_ns + rates.window_ns).min(self.until_ns) as f64;
             let mut at_ns = window.start_ns.max(self.from_ns) as f64;
             let per_ns = window.rate_per_s * self.rate_scale / 1e9;
-            while at_ns < end_ns && times_ns.len() < REQUESTS_MAX {
+            while at_ns < end_ns && times_ns.len() <= REQUESTS_MAX {
                 let left = gap.unwrap_or_else(|| unit_gap(&mut rng, window));
                 let due_ns = at_ns + left / per_ns;
                 if due_ns >= end_ns {

@@ -63,11 +63,11 @@ impl RequestSet {
     }
 }
 
-/// The three sets mixed, in percent; a set of 0 % is left out.
-pub fn mix(percent: [f64; 3]) -> Vec<Class> {
-    let sets = RequestSet::ALL.into_iter().zip(percent);
-    sets.filter(|(_, percent)| *percent != 0.0)
-        .map(|(set, percent)| set.class(percent / 100.0))
+/// The three sets mixed, their shares relative to each other; a set without a share is left out.
+pub fn mix(shares: [f64; 3]) -> Vec<Class> {
+    let sets = RequestSet::ALL.into_iter().zip(shares);
+    sets.filter(|(_, share)| *share != 0.0)
+        .map(|(set, share)| set.class(share))
         .collect()
 }
 

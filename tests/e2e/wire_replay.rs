@@ -48,14 +48,15 @@ async fn ask(addr: SocketAddr, ask: Ask, arrived: Option<watch::Sender<u64>>) ->
 }
 
 /// How late the upstream's own writes were, at worst, in milliseconds.
-fn lateness_ms(case: &Case, upstream: &Upstream, id: &str) -> f64 {
+async fn lateness_ms(case: &Case, upstream: &Upstream, id: &str) -> f64 {
     let requests = upstream.requests();
     let is_it = |head: &Head| head.header("x-request-id") == Some(id);
     let request = requests
         .iter()
         .find(|request| is_it(&request.head))
         .unwrap();
-    let written = upstream.written(request.number).at;
+    // its last write may be noted after the client has it
+    let written = upstream.answered(request.number).await.at;
     let due = case.due();
     let skipped = written.len() - due.len();
     let late = written[skipped..]
@@ -109,7 +110,7 @@ async fn without_the_proxy_every_wire_file_arrives_as_it_is() {
                 .iter()
                 .filter_map(|answer| wrong_at_client(&case, answer)),
         );
-        let late = lateness_ms(&case, &scheduled, &case.name);
+        let late = lateness_ms(&case, &scheduled, &case.name).await;
         if late > 20.0 {
             println!("{}: a write was {late:.1} ms late", case.name);
         }
@@ -123,7 +124,7 @@ async fn replay(proxy: &Proxy, upstream: &Upstream, case: &Case, id: &str) -> [V
     let record = proxy.record(id).await;
     let mut wrong: Vec<_> = wrong_at_client(case, &answer).into_iter().collect();
     wrong.extend(case.wrong_in(&record, None));
-    let tolerance = TOLERANCE_MS + lateness_ms(case, upstream, id);
+    let tolerance = TOLERANCE_MS + lateness_ms(case, upstream, id).await;
     [wrong, case.wrong_in(&record, Some(tolerance))]
 }
 

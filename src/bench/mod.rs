@@ -8,6 +8,7 @@ pub mod options;
 pub mod output;
 pub mod plan;
 pub mod progress;
+pub mod replay;
 pub mod request_lines;
 pub mod result_file;
 pub mod settings;
@@ -40,6 +41,9 @@ pub enum BenchError {
     /// the run
     #[error(transparent)]
     Load(#[from] crate::load::LoadError),
+    /// a trace that cannot be read
+    #[error(transparent)]
+    Trace(#[from] crate::load::traces::TraceError),
     /// a result that could not be put into JSON
     #[error("cannot write the result as JSON: {0}")]
     Json(#[from] serde_json::Error),

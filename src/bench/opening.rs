@@ -55,12 +55,19 @@ pub fn load(args: &BenchArgs, settings: &Settings) -> String {
             let rate = number(Some(arrivals.rate_per_s()));
             format!("open loop: {kind}, {rate} req/s{most}, {extent}")
         }
+        Mode::Replay => {
+            let scale = args.time_scale.unwrap_or(1.0);
+            format!("open loop: the trace's own times, multiplied by {scale}{most}, {extent}")
+        }
         Mode::Closed(places) => format!("closed loop: {places} at once, {extent}"),
         Mode::AtOnce => format!("all at once: {extent}"),
     }
 }
 
 fn requests(settings: &Settings) -> String {
+    if let Some(replaying) = &settings.replaying {
+        return replaying.words().join("\n");
+    }
     let total: f64 = settings.classes.iter().map(|class| class.share).sum();
     let class = |class: &Class| {
         format!(

@@ -78,6 +78,29 @@ pub struct BenchArgs {
     /// Spread of both lengths: from (1 - R) to (1 + R) times, equally likely [default: 0]
     #[arg(long, value_name = "R", value_parser = ratio)]
     pub random_range_ratio: Option<f64>,
+    /// Trace to replay in place of the mix: at its own times, or at those of --request-rate
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "dataset_name", "random_input_len", "random_output_len", "random_range_ratio"])]
+    pub trace: Option<PathBuf>,
+    /// What the trace's times are multiplied by: 0.5 is twice as fast [default: 1]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "trace",
+        conflicts_with = "request_rate"
+    )]
+    pub time_scale: Option<f64>,
+    /// Seconds of the trace to leave out at its begin [default: 0]
+    #[arg(long, value_name = "S", requires = "trace", conflicts_with = "request_rate", value_parser = seconds_or_none)]
+    pub trace_from_s: Option<f64>,
+    /// Second of the trace to stop before [default: its end]
+    #[arg(long, value_name = "S", requires = "trace", conflicts_with = "request_rate", value_parser = seconds)]
+    pub trace_until_s: Option<f64>,
+    /// Keep the times of a coarse clock, and do not spread requests over its ticks
+    #[arg(long, requires = "trace", conflicts_with = "request_rate")]
+    pub keep_ticks: bool,
+    /// Leave out requests of the trace with more tokens, prompt and answer together
+    #[arg(long, value_name = "N", requires = "trace", value_parser = at_least_one)]
+    pub longest_tokens: Option<u32>,
     /// Have the model go on to the full output length
     #[arg(long)]
     pub ignore_eos: bool,

@@ -32,10 +32,13 @@ pub enum Extent {
 impl Extent {
     /// As the options say.
     pub fn of(args: &BenchArgs) -> Extent {
-        match args.duration {
-            Some(seconds) => Extent::Seconds(seconds),
-            None => Extent::Requests(args.num_prompts.unwrap_or(USUAL_REQUESTS)),
-        }
+        Extent::asked(args).unwrap_or(Extent::Requests(USUAL_REQUESTS))
+    }
+
+    /// As the options say, if they say it.
+    pub fn asked(args: &BenchArgs) -> Option<Extent> {
+        let requests = || args.num_prompts.map(Extent::Requests);
+        args.duration.map(Extent::Seconds).or_else(requests)
     }
 }
 
@@ -44,6 +47,8 @@ impl Extent {
 pub enum Mode {
     /// open loop, by arrivals
     Open(Arrivals),
+    /// open loop, by a trace's own times
+    Replay,
     /// closed loop, so many at once
     Closed(u32),
     /// everything at time 0
@@ -58,6 +63,9 @@ impl Mode {
                 args.request_rate,
                 args.burstiness,
             )));
+        }
+        if args.trace.is_some() {
+            return Ok(Mode::Replay);
         }
         if let Some(places) = args.max_concurrency {
             return Ok(Mode::Closed(places));
@@ -78,6 +86,9 @@ impl Mode {
 
 /// The classes of requests, and whether they are an assumption of ours.
 pub fn classes(args: &BenchArgs) -> Result<(Vec<Class>, bool), BenchError> {
+    if args.trace.is_some() {
+        return Ok((Vec::new(), false));
+    }
     let random = args.dataset_name == Some(Dataset::Random)
         || args.random_input_len.is_some()
         || args.random_output_len.is_some()
@@ -129,10 +140,12 @@ pub fn requests(
 ) -> Result<(Requests, Pace), BenchError> {
     match mode {
         Mode::Open(arrivals) => {
-            check_size(arrivals.rate_per_s(), extent, warm_up_ns as f64 / 1e9)?;
-            let plan = scheduled(&Workload { arrivals, classes }, extent, seed, warm_up_ns)?;
+            let times_ns = schedule(arrivals, extent, seed, warm_up_ns)?;
+            let plan = Workload { arrivals, classes }.plan_at(&times_ns, seed)?;
             Ok((Box::new(plan.into_iter()), Pace::Schedule))
         }
+        // its requests are the trace's
+        Mode::Replay => Err(BenchError::Options("a replay needs a --trace".into())),
         Mode::AtOnce => {
             let drawn = endless(classes, seed)?;
             let all = match extent {
@@ -180,27 +193,28 @@ fn check_size(rate_per_s: f64, extent: Extent, warm_up_s: f64) -> Result<(), Ben
     Ok(())
 }
 
-/// An open loop's plan: the warm-up's arrivals, then the extent's.
-fn scheduled(
-    workload: &Workload,
+/// An open loop's times, in nanoseconds after the start: the warm-up's arrivals, then the extent's.
+pub fn schedule(
+    arrivals: Arrivals,
     extent: Extent,
     seed: u64,
     warm_up_ns: u64,
-) -> Result<Vec<PlannedRequest>, BenchError> {
+) -> Result<Vec<u64>, BenchError> {
+    check_size(arrivals.rate_per_s(), extent, warm_up_ns as f64 / 1e9)?;
     let wanted = match extent {
         Extent::Seconds(seconds) => {
-            return Ok(workload.plan(seed, warm_up_ns + (seconds * 1e9) as u64)?);
+            return Ok(arrivals.schedule_ns(seed, warm_up_ns + (seconds * 1e9) as u64)?);
         }
         Extent::Requests(requests) => requests as usize,
     };
-    let expected_s = wanted as f64 / workload.arrivals.rate_per_s();
+    let expected_s = wanted as f64 / arrivals.rate_per_s();
     let mut span_ns = expected_s * 1e9 + 1e6;
     loop {
-        let mut plan = workload.plan(seed, warm_up_ns + span_ns as u64)?;
-        let warm_up = plan.partition_point(|request| request.at_ns < warm_up_ns);
-        if plan.len() >= warm_up + wanted {
-            plan.truncate(warm_up + wanted);
-            return Ok(plan);
+        let mut times_ns = arrivals.schedule_ns(seed, warm_up_ns + span_ns as u64)?;
+        let warm_up = times_ns.partition_point(|at_ns| *at_ns < warm_up_ns);
+        if times_ns.len() >= warm_up + wanted {
+            times_ns.truncate(warm_up + wanted);
+            return Ok(times_ns);
         }
         // A longer draw of the same seed begins with the shorter one.
         span_ns *= 1.5;

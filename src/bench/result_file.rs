@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::options::BenchArgs;
 use super::plan::Extent;
+use super::replay::Replaying;
 use super::settings::{Settings, key_value};
 use super::{BenchError, opening};
 use crate::load::runner::RunResult;
@@ -220,6 +221,7 @@ impl Told<'_> {
             "load": opening::load(self.args, self.settings),
             "seed": self.settings.seed,
             "classes": self.settings.classes,
+            "trace": self.settings.replaying.as_deref().map(Replaying::json),
             "lengths_are_an_assumption": self.settings.mix_assumed,
             "ignore_eos": self.settings.form.ignore_eos,
             "endpoint": self.settings.form.path,

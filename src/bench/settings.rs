@@ -1,5 +1,6 @@
 //! The options of a run, checked and resolved: whom to ask, how, for how long, with what to spare.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, header};
@@ -8,11 +9,12 @@ use tokio::sync::Semaphore;
 use super::BenchError;
 use super::options::BenchArgs;
 use super::plan::{self, Extent, Mode};
+use super::replay::Replaying;
 use super::target::Target;
 use super::{models, result_file};
 use crate::load::client::ClientOptions;
 use crate::load::request::RequestForm;
-use crate::load::runner::RunSpec;
+use crate::load::runner::{Pace, RunSpec};
 use crate::load::workload::Class;
 use crate::report::window::WindowRule;
 
@@ -43,6 +45,8 @@ pub struct Settings {
     pub classes: Vec<Class>,
     /// the classes are an assumption of ours
     pub mix_assumed: bool,
+    /// a trace that is sent in their place
+    pub replaying: Option<Arc<Replaying>>,
     /// seed of arrivals, lengths and texts
     pub seed: u64,
     /// what counts
@@ -58,6 +62,7 @@ impl Settings {
     pub fn of(args: &BenchArgs) -> Result<Settings, BenchError> {
         let mode = Mode::of(args)?;
         let (classes, mix_assumed) = plan::classes(args)?;
+        let replaying = Replaying::of(args, mode)?.map(Arc::new);
         let max_in_flight = places(args)?;
         let headers = headers(args)?;
         let target = Target::find(args)?;
@@ -78,9 +83,15 @@ impl Settings {
             target,
             form,
             mode,
-            extent: Extent::of(args),
+            extent: match &replaying {
+                Some(replaying) if args.duration.is_none() => {
+                    Extent::Requests(replaying.replayed.requests.len() as u32)
+                }
+                _ => Extent::of(args),
+            },
             classes,
             mix_assumed,
+            replaying,
             seed: args.seed,
             rule: WindowRule {
                 warm_up_ns: (args.warmup_s * 1e9) as u64,
@@ -93,13 +104,16 @@ impl Settings {
 
     /// The run itself.
     pub fn run_spec(&self) -> Result<RunSpec, BenchError> {
-        let (requests, pace) = plan::requests(
-            self.mode,
-            self.extent,
-            self.classes.clone(),
-            self.seed,
-            self.rule.warm_up_ns,
-        )?;
+        let (requests, pace) = match &self.replaying {
+            Some(replaying) => (replaying.requests(), Pace::Schedule),
+            None => plan::requests(
+                self.mode,
+                self.extent,
+                self.classes.clone(),
+                self.seed,
+                self.rule.warm_up_ns,
+            )?,
+        };
         let form = self.form.clone();
         Ok(RunSpec {
             target: self.target.addr,

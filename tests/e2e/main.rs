@@ -7,6 +7,7 @@ mod support;
 mod arrivals;
 mod backpressure;
 mod bench;
+mod bench_replay;
 mod bodies;
 mod bounded_fields;
 mod chaos;

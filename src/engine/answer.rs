@@ -98,7 +98,7 @@ pub(crate) fn stop_reason(finish: &str) -> &str {
 fn embeddings(ask: &Ask, head: &Head) -> Value {
     let vector = |seed: u64| -> Vec<f64> {
         (0..8)
-            .map(|at| (super::profile::mix(seed ^ at) >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
+            .map(|at| (crate::splitmix::mix(seed ^ at) >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
             .collect()
     };
     let data: Vec<Value> = ask

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::metrics::Finish;
-use super::profile::{Profile, mix};
+use super::profile::Profile;
 use super::tokenizer::Prompt;
+use crate::splitmix::mix;
 
 /// Which API was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::EngineError;
+use crate::splitmix::mix;
 
 const NAMED: [(&str, &str); 5] = [
     (
@@ -99,14 +100,6 @@ impl OutputLengths {
         let tokens = (self.median_tokens.ln() + self.sigma * normal).exp();
         tokens.round().clamp(1.0, f64::from(u32::MAX)) as u32
     }
-}
-
-/// SplitMix64's finaliser (Steele, Lea and Flood 2014).
-pub(crate) fn mix(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 impl Profile {

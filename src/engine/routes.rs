@@ -15,10 +15,10 @@ use super::answer;
 use super::ask::{self, Api, ApiError, Ask};
 use super::body::{Cut, SseBody, TokenStream};
 use super::faults::{Fault, FaultKind};
-use super::profile::mix;
 use super::runner::Instance;
 use super::tokenizer::{self, Prompt};
 use super::wire::{Head, Renderer};
+use crate::splitmix::mix;
 
 type Body = UnsyncBoxBody<Bytes, Cut>;
 type Answer = Result<Response<Body>, Cut>;

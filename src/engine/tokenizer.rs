@@ -1,7 +1,7 @@
 //! The simulated engine's tokens: one token is up to four bytes of the text, in order. Its id is
 //! these bytes as a little-endian number, so `/detokenize` gives back the text (but for NULs).
 
-use super::profile::mix;
+use crate::splitmix::mix;
 
 /// Bytes of text in a token.
 const TOKEN_BYTES: usize = 4;

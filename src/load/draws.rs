@@ -51,15 +51,6 @@ pub(super) fn weibull(rng: &mut Xoshiro256PlusPlus, shape: f64) -> f64 {
     (exponential(rng).ln() / shape - log_mean).exp()
 }
 
-/// Turns a number into one that looks unlike it; no two numbers become one (Steele, Lea and
-/// Flood 2014, the last step of SplitMix64, which can be undone).
-pub(super) fn mixed(mut value: u64) -> u64 {
-    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,10 +7,10 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::draws::mixed;
+use crate::splitmix::mix;
 
 /// Words of a prompt: 64, so that one says six bits.
-pub(super) const WORDS: [&str; 64] = [
+const WORDS: [&str; 64] = [
     "act", "add", "age", "air", "and", "any", "arm", "art", "ask", "bad", "bag", "bar", "bed",
     "big", "bit", "box", "boy", "bus", "but", "buy", "can", "car", "cat", "cup", "cut", "day",
     "dog", "dry", "eat", "end", "eye", "far", "fit", "fly", "for", "fun", "get", "god", "hat",
@@ -34,10 +34,10 @@ impl SharedPrefix {
     /// Blocks of a trace, by the numbers it gives them. Unlike numbers give unlike seeds; another
     /// `run_seed` gives other text, so that a second run does not hit what the first left in a cache.
     pub fn of_ids(block_tokens: u32, ids: &[u64], run_seed: u64) -> SharedPrefix {
-        let salt = mixed(run_seed);
+        let salt = mix(run_seed);
         SharedPrefix {
             block_tokens,
-            block_seeds: ids.iter().map(|id| mixed(id ^ salt)).collect(),
+            block_seeds: ids.iter().map(|id| mix(id ^ salt)).collect(),
         }
     }
 
@@ -66,14 +66,19 @@ fn push_block(text: &mut String, seed: u64, tokens: u32) {
         let bits = seed >> (word * BITS_A_WORD);
         push_word(text, bits as usize % WORDS.len());
     }
+    push_words(text, seed, tokens.saturating_sub(SEED_WORDS));
+}
+
+/// Adds so many words, drawn from a seed.
+pub(super) fn push_words(text: &mut String, seed: u64, words: u32) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    for _ in SEED_WORDS..tokens {
+    for _ in 0..words {
         push_word(text, rng.random_range(0..WORDS.len()));
     }
 }
 
 /// Adds a word, and a blank before all but the first.
-pub(super) fn push_word(text: &mut String, word: usize) {
+fn push_word(text: &mut String, word: usize) {
     if !text.is_empty() {
         text.push(' ');
     }

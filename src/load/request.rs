@@ -5,10 +5,7 @@
 //! begin alike, so a prefix cache gives no request of the plan an advantage, unless the plan says
 //! which prefix they share.
 
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
-
-use super::prefix::{WORDS, push_word};
+use super::prefix::push_words;
 use super::workload::PlannedRequest;
 
 /// Which API is asked.
@@ -99,10 +96,8 @@ fn prompt_text(request: &PlannedRequest) -> String {
         Some(prefix) => prefix.push_text(&mut text, request.prompt_tokens),
         None => 0,
     };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(request.text_seed);
-    for _ in shared_tokens..request.prompt_tokens {
-        push_word(&mut text, rng.random_range(0..WORDS.len()));
-    }
+    let own_tokens = request.prompt_tokens.saturating_sub(shared_tokens);
+    push_words(&mut text, request.text_seed, own_tokens);
     text
 }
 

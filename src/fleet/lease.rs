@@ -101,7 +101,7 @@ impl Lease {
         &self.pool
     }
 
-    /// A byte of the answer came: health is told when the request ends, and every 100 ms until then.
+    /// A byte of the answer came. Health is told with the rest, or else every 100 ms and when the request ends.
     pub fn heard(&mut self, at_ns: Ns) {
         self.heard_ns = at_ns;
         if at_ns >= self.heard_told_ns + PROGRESS_NS {
@@ -115,9 +115,11 @@ impl Lease {
     pub fn first_output(&mut self) {
         let now = self.pool.with(|inner, now| {
             inner.scheduler.first_output(now, self.id);
+            inner.health.heard(self.instance.id, now);
             inner.count_tokens(&self.instance, now);
             now
         });
+        self.heard_told_ns = now;
         self.prefill_tokens = 0;
         self.count_own(now);
     }
@@ -134,9 +136,11 @@ impl Lease {
         let tokens = tokens(chunks);
         let now = self.pool.with(|inner, now| {
             inner.scheduler.progress(now, self.id, tokens);
+            inner.health.heard(self.instance.id, now);
             inner.count_tokens(&self.instance, now);
             now
         });
+        self.heard_told_ns = now;
         let left = self.predicted_output_tokens.saturating_sub(tokens);
         self.decode_tokens = self.decode_tokens.min(left);
         self.count_own(now);

@@ -230,11 +230,16 @@ impl Relay {
     }
 }
 
-/// Lets health, meter and scheduler know of a read.
+/// Lets meter, scheduler and health know of a read.
 fn observe(open: &mut OpenExchange, data: &[u8], read: Arrival) {
+    measure(open, data, read);
+    // last: health may know of it from the scheduler's turn at the pool's lock
     if let Some(lease) = &mut open.lease {
         lease.heard(read.read_ns);
     }
+}
+
+fn measure(open: &mut OpenExchange, data: &[u8], read: Arrival) {
     let Some(meter) = &mut open.meter else { return };
     let progress = meter.read(data, read.at_ns);
     if progress.first_output && read.by_kernel {

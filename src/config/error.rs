@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::shown::shown;
+use super::shown;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +60,12 @@ impl Report {
         } else {
             Renderer::plain()
         };
+        let masked = shown::masked(&self.text);
         let faults = self.faults.iter().map(|fault| {
-            let text = shown(&self.text, fault.quotes.then_some(&fault.span));
+            let text = match fault.quotes {
+                true => shown::quoting(&masked, &self.text, &fault.span),
+                false => masked.clone(),
+            };
             renderer.render(&[self.group(fault, &text)])
         });
         faults.collect::<Vec<_>>().join("\n\n")

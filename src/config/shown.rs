@@ -13,16 +13,13 @@ const MASK: u8 = b'*';
 /// What a line of TOML is made of; in a text that is not TOML, the rest may be a secret without quotes.
 const STRUCTURE: &[u8] = b" \t\r\n\"'[]{}=,#";
 
-/// `text` with comments and strings masked, byte for byte, but for plain ones and the one at `quoted`.
-pub fn shown(text: &str, quoted: Option<&Range<usize>>) -> String {
+/// `text` with comments and strings masked, byte for byte, but for plain ones.
+pub fn masked(text: &str) -> String {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut bytes = text.as_bytes().to_vec();
     if errors.is_empty() {
         mask_table(document.get_ref(), &mut bytes);
         mask_comments(&mut bytes);
-        if let Some(at) = quoted {
-            unmask(text, &mut bytes, at);
-        }
     } else {
         mask_values(&mut bytes);
     }
@@ -30,19 +27,22 @@ pub fn shown(text: &str, quoted: Option<&Range<usize>>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// `masked` with the string at `at` as it stands in `text`; without it where that may be a secret.
+pub fn quoting(masked: &str, text: &str, at: &Range<usize>) -> String {
+    let is_string = |quoted: &&str| quoted.starts_with(['"', '\'']) && !has_user(quoted);
+    let quoted = text.get(at.clone()).filter(is_string);
+    let around = masked.get(..at.start).zip(masked.get(at.end..));
+    match (quoted, around) {
+        (Some(quoted), Some((before, after))) => [before, quoted, after].concat(),
+        _ => masked.to_owned(),
+    }
+}
+
 /// `message` with what stands in double quotes masked: serde repeats a value that it does not like.
 pub fn without_quotes(message: &str) -> String {
     let parts = message.split('"').enumerate();
     let parts = parts.map(|(at, part)| if at % 2 == 1 { "***" } else { part });
     parts.collect::<Vec<_>>().join("\"")
-}
-
-fn unmask(text: &str, bytes: &mut [u8], at: &Range<usize>) {
-    let is_string = |kept: &&str| kept.starts_with(['"', '\'']) && !has_user(kept);
-    let kept = text.get(at.clone()).filter(is_string);
-    if let (Some(kept), Some(masked)) = (kept, bytes.get_mut(at.clone())) {
-        masked.copy_from_slice(kept.as_bytes());
-    }
 }
 
 /// A URL with a user may hold a password.
@@ -102,39 +102,41 @@ fn mask(bytes: &mut [u8]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     const TEXT: &str =
         "[admin]\ntoken = \"a:1\" # or \"b:1\"\nkeys = [{ name = 'k1', key = 'k#2', n = 7 }]\n";
 
-    fn place(word: &str, text: &str) -> Option<Range<usize>> {
-        text.find(word).map(|at| at..at + word.len())
+    fn place(word: &str, text: &str) -> Range<usize> {
+        let at = text.find(word).unwrap();
+        at..at + word.len()
     }
 
     #[test]
     fn strings_and_comments_are_masked_and_keys_names_and_numbers_shown() {
         assert_eq!(
-            shown(TEXT, None),
+            masked(TEXT),
             "[admin]\ntoken = \"***\" # ** \"***\"\nkeys = [{ name = 'k1', key = '***', n = 7 }]\n"
         );
     }
 
     #[test]
     fn the_string_an_error_is_about_is_shown_unless_it_is_a_url_with_a_user() {
-        let kept = shown(TEXT, place("'k#2'", TEXT).as_ref());
+        let quoting = |word: &str, text: &str| quoting(&masked(text), text, &place(word, text));
+        let kept = quoting("'k#2'", TEXT);
         assert!(kept.contains("'k#2'") && !kept.contains("a:1"), "{kept}");
-        let table = place("[{ name = 'k1', key = 'k#2', n = 7 }]", TEXT);
-        assert_eq!(shown(TEXT, table.as_ref()), shown(TEXT, None));
+        let table = quoting("[{ name = 'k1', key = 'k#2', n = 7 }]", TEXT);
+        assert_eq!(table, masked(TEXT));
         let (url, value) = ("url = \"http://me:pass@host\"", "\"http://me:pass@host\"");
-        let masked = shown(url, place(value, url).as_ref());
-        assert_eq!(masked, "url = \"*******************\"");
+        assert_eq!(quoting(value, url), "url = \"*******************\"");
     }
 
     #[test]
     fn of_a_text_that_is_no_toml_only_the_structure_is_shown() {
         assert_eq!(
-            shown("[admin]\ntoken = pass-1\nkeys = [\"a-b\nc\n", None),
+            masked("[admin]\ntoken = pass-1\nkeys = [\"a-b\nc\n"),
             "[admin]\ntoken = ******\nkeys = [\"***\n*\n"
         );
     }
@@ -151,7 +153,7 @@ mod tests {
             "a = '''\nx\n'''",
         ];
         for text in strange {
-            let masked = shown(text, None);
+            let masked = masked(text);
             assert_eq!(masked.len(), text.len(), "{text}");
             assert_eq!(masked.lines().count(), text.lines().count(), "{text}");
         }

@@ -4,6 +4,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use evenkeel::load::cpu::MachineTicks;
+
 use crate::args::{Args, Shape};
 use crate::cells::Cell;
 use crate::client::{self, Loaded};
@@ -42,10 +44,10 @@ pub fn run(
     // another one begins each time, so that no proxy always follows the same
     let chance = std::time::UNIX_EPOCH.elapsed()?.as_secs() as usize;
     for round in 1..=args.rounds {
-        let before = Stolen::now();
+        let before = MachineTicks::now();
         let loaded = client::run(upstreams[0], cell, || 0.0)?;
         report.rows.push(row(
-            args.shape, cell, round, "direct", &loaded, &before, None,
+            args.shape, cell, round, "direct", &loaded, before, None,
         ));
         for turn in 0..wanted.len() {
             let (name, prepare) = wanted[(turn + round + chance) % wanted.len()];
@@ -53,13 +55,13 @@ pub fn run(
             site(&dir.path().join("proxy"), &upstreams, &mut |site| {
                 let proxy = peers::start(name, prepare, site)?;
                 let idle_kb = proxy.status_kb("VmRSS");
-                let (before, before_us) = (Stolen::now(), proxy.cpu_us());
+                let (before, before_us) = (MachineTicks::now(), proxy.cpu_us());
                 let loaded = client::run(proxy.addr, cell, || proxy.cpu_us())?;
                 let us = proxy.cpu_us() - before_us;
                 let cost = Some((us, idle_kb, &proxy));
                 report
                     .rows
-                    .push(row(args.shape, cell, round, name, &loaded, &before, cost));
+                    .push(row(args.shape, cell, round, name, &loaded, before, cost));
                 Ok(())
             })?;
         }
@@ -87,7 +89,7 @@ fn row(
     round: usize,
     name: &str,
     loaded: &Loaded,
-    before: &Stolen,
+    before: Option<MachineTicks>,
     cost: Option<(f64, f64, &Proxy)>,
 ) -> Row {
     let events = loaded.events.max(1) as f64;
@@ -107,33 +109,9 @@ fn row(
             .and_then(|(_, idle_kb, _)| Some((peak_kb? - idle_kb) / cell.streams as f64)),
         peak_kb,
         failed: loaded.failed,
-        stolen: before.share_since(),
-    }
-}
-
-/// Time of the machine's cores, all of it and what its host gave to others, in ticks.
-struct Stolen {
-    all: f64,
-    stolen: f64,
-}
-
-impl Stolen {
-    fn now() -> Self {
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let line = stat.lines().next().unwrap_or_default();
-        let ticks: Vec<f64> = line
-            .split_whitespace()
-            .skip(1)
-            .flat_map(str::parse)
-            .collect();
-        Self {
-            all: ticks.iter().take(8).sum(),
-            stolen: ticks.get(7).copied().unwrap_or(0.0),
-        }
-    }
-
-    fn share_since(&self) -> f64 {
-        let now = Self::now();
-        (now.stolen - self.stolen) / (now.all - self.all).max(1.0)
+        stolen: MachineTicks::now()
+            .zip(before)
+            .and_then(|(now, before)| now.stolen_share(before))
+            .unwrap_or(0.0),
     }
 }

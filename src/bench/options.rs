@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
+use crate::load::arrivals::SHAPE_LEAST;
 use crate::report::goodput::Objective;
 
 /// Send a load to an inference server and tell what its users would wait for.
@@ -187,11 +188,8 @@ fn rate(text: &str) -> Result<f64, String> {
     number(text, |value| value > 0.0, "a number above 0, or inf")
 }
 
-/// Far below this nearly all gaps are 0 and the rest are hours.
-const LEAST_BURSTINESS: f64 = 0.001;
-
 fn burstiness(text: &str) -> Result<f64, String> {
-    let fits = |value: f64| value >= LEAST_BURSTINESS;
+    let fits = |value: f64| value >= SHAPE_LEAST;
     number(text, fits, "a number from 0.001, or inf")
 }
 

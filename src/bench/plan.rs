@@ -2,7 +2,7 @@
 
 use super::BenchError;
 use super::options::{BenchArgs, Dataset, MAX_SECONDS};
-use crate::load::arrivals::Arrivals;
+use crate::load::arrivals::{Arrivals, REQUESTS_MAX};
 use crate::load::lengths::Lengths;
 use crate::load::mixes;
 use crate::load::runner::{ClosedEnd, Pace, Requests};
@@ -15,10 +15,8 @@ const USUAL_MIX: &str = "20:60:20";
 /// Lengths of vLLM's random data set where they are not given.
 const USUAL_INPUT_TOKENS: u32 = 1024;
 const USUAL_OUTPUT_TOKENS: u32 = 128;
-/// Most requests of a schedule, which takes about 50 bytes of memory for each.
-const MOST_SCHEDULED: f64 = 20_000_000.0;
 /// Requests drawn at a time where the end is not known.
-const BLOCK: u32 = 1024;
+const BLOCK: usize = 1024;
 
 /// How long a run goes on after its warm-up.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -152,11 +150,7 @@ pub fn requests(
                 Extent::Requests(requests) => requests as usize,
                 Extent::Seconds(_) => usize::MAX,
             };
-            let at_once = drawn.map(|request| PlannedRequest {
-                at_ns: 0,
-                ..request
-            });
-            Ok((Box::new(at_once.take(all)), Pace::Schedule))
+            Ok((Box::new(drawn.take(all)), Pace::Schedule))
         }
         Mode::Closed(_) => {
             let end = match extent {
@@ -180,9 +174,9 @@ fn check_size(rate_per_s: f64, extent: Extent, warm_up_s: f64) -> Result<(), Ben
         Extent::Requests(requests) => (f64::from(requests) / rate_per_s, f64::from(requests)),
     };
     let requests = measured + rate_per_s * warm_up_s;
-    if requests > MOST_SCHEDULED {
+    if requests > REQUESTS_MAX as f64 {
         return Err(BenchError::Options(format!(
-            "--request-rate {rate_per_s} makes a schedule of about {requests:.0} requests, and at most {MOST_SCHEDULED} are held: give a lower rate or a shorter run"
+            "--request-rate {rate_per_s} makes a schedule of about {requests:.0} requests, and at most {REQUESTS_MAX} are held: give a lower rate or a shorter run"
         )));
     }
     if measured_s > MAX_SECONDS {
@@ -221,7 +215,7 @@ pub fn schedule(
     }
 }
 
-/// Requests without times and without an end, drawn a block at a time.
+/// Requests all at time 0 and without an end, drawn a block at a time.
 fn endless(
     classes: Vec<Class>,
     seed: u64,
@@ -232,7 +226,7 @@ fn endless(
     };
     let block = move |number: u64| {
         let seed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        workload.plan(seed, u64::from(BLOCK) * 1_000_000 + 500_000)
+        workload.plan_at(&[0; BLOCK], seed)
     };
     let first = block(0)?;
     // Only a mix that cannot be drawn from fails, and the first block was drawn.

@@ -81,15 +81,14 @@ impl Replaying {
     /// What is sent and how far it is like the trace, a line each.
     pub fn words(&self) -> Vec<String> {
         let replayed = &self.replayed;
-        let figure = |value: Option<f64>| number(value);
         let (plan, hits) = (&replayed.realised, replayed.realised.block_hits);
         let mut lines = vec![
             format!(
                 "requests: {} of the trace {}, {} req/s, CV of the gaps {}",
                 count(plan.requests as i64),
                 self.name,
-                figure(plan.rate_per_s),
-                figure(plan.gap_cv),
+                number(plan.rate_per_s),
+                number(plan.gap_cv),
             ),
             format!(
                 "  prompt P50 {}, P99 {} tokens; output P50 {}, P99 {} tokens",
@@ -100,11 +99,11 @@ impl Replaying {
             ),
         ];
         lines.extend(hits.map(|hits| {
-            let percent = figure(Some(hits * 100.0));
+            let percent = number(Some(hits * 100.0));
             format!("  {percent} % of the prompts' blocks came in an earlier one")
         }));
         lines.extend(replayed.tick_ns.map(|tick_ns| {
-            let seconds = figure(Some(tick_ns as f64 / 1e9));
+            let seconds = number(Some(tick_ns as f64 / 1e9));
             format!(
                 "  its clock ticks every {seconds} s: spread over the tick (--keep-ticks does not)"
             )

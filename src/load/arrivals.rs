@@ -161,7 +161,7 @@ impl Arrivals {
 }
 
 /// Least shape of a distribution of gaps: below it nearly all of them are 0.
-pub(super) const SHAPE_LEAST: f64 = 0.001;
+pub const SHAPE_LEAST: f64 = 0.001;
 /// Greatest shape: above it gaps are as good as constant.
 pub(super) const SHAPE_MOST: f64 = 1e6;
 

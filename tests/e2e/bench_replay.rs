@@ -31,6 +31,14 @@ fn replay(upstream: &Upstream, trace: &Path, options: &[&str]) -> (String, Value
     )
 }
 
+/// How a run ended that was not to begin, and what it said.
+fn refused(upstream: &Upstream, trace: &Path) -> (Option<i32>, String) {
+    let (url, trace) = (upstream.url(), trace.to_str().unwrap());
+    let options = ["--base-url", &url, "--model", "m", "--trace", trace];
+    let (status, _, err) = run(&[&["bench"][..], &options].concat());
+    (status.code(), err)
+}
+
 /// Prompt and output tokens of each request, as they were asked for.
 fn asked(upstream: &Upstream) -> Vec<(usize, u64)> {
     let asked = upstream.requests().into_iter().map(|request| {
@@ -89,16 +97,8 @@ fn a_trace_without_times_is_sent_at_a_rate_and_refused_without_one() {
         (asked(&upstream).len(), &result["completed"]),
         (40, &40.into())
     );
-    let (status, _, err) = run(&[
-        "bench",
-        "--base-url",
-        &upstream.url(),
-        "--model",
-        "m",
-        "--trace",
-        path.to_str().unwrap(),
-    ]);
-    assert_eq!(status.code(), Some(2));
+    let (code, err) = refused(&upstream, &path);
+    assert_eq!(code, Some(2));
     assert!(
         err.contains("no times of its own: give --request-rate"),
         "{err}"
@@ -118,15 +118,7 @@ fn what_of_a_trace_cannot_be_sent_is_told_by_line() {
         "{out}"
     );
     assert_eq!(result["completed"], asked(&upstream).len());
-    let (status, _, err) = run(&[
-        "bench",
-        "--base-url",
-        &upstream.url(),
-        "--model",
-        "m",
-        "--trace",
-        "/nowhere/t.csv",
-    ]);
-    assert_eq!(status.code(), Some(1));
+    let (code, err) = refused(&upstream, Path::new("/nowhere/t.csv"));
+    assert_eq!(code, Some(1));
     assert!(err.contains("/nowhere/t.csv"), "{err}");
 }

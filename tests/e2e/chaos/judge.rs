@@ -278,7 +278,8 @@ impl Case<'_> {
         let cause = record["cause"].as_str().unwrap_or_default();
         let refused = matches!(cause, "connect_failed" | "no_instance");
         // who was busy is not asked again: it may come to a dead one while those that are left are out
-        let busy = self.view.plan.kind == Kind::BusyEverywhere && !self.sightings.is_empty();
+        let mut failed = record["failed_attempts"].as_array().into_iter().flatten();
+        let busy = failed.any(|attempt| attempt["cause"] == "busy");
         ensure(!refused || busy || self.nobody_was_well(), || {
             "no other instance served what a dead one refused".to_owned()
         })?;

@@ -14,4 +14,5 @@ pub mod proxy;
 pub mod report;
 pub mod simulate;
 mod splitmix;
+pub mod study;
 pub mod tls;

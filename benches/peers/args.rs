@@ -34,9 +34,9 @@ pub struct Args {
     /// Scale curves in place of cells: streams, size, instances, rate, workers; bare for all
     #[arg(long, value_delimiter = ',', num_args = 0.., value_name = "CURVE")]
     pub curves: Option<Vec<String>>,
-    /// Leave out the run under strace that counts system calls
+    /// Leave out the run that counts system calls
     #[arg(long)]
-    pub no_strace: bool,
+    pub no_calls: bool,
     /// Write every row and the summary there
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -66,7 +66,7 @@ pub fn run(
             })?;
         }
     }
-    if args.no_strace || cell.on_curve.is_some() {
+    if args.no_calls || cell.on_curve.is_some() {
         return Ok(());
     }
     for (name, prepare) in wanted {

@@ -1,11 +1,15 @@
-//! System calls an event, by a short run under strace, apart from the timed rounds.
+//! System calls an event, counted by the kernel's tracepoints in a short run, apart from the timed rounds.
+//!
+//! strace would stop the proxy twice a call: it falls behind, and events that came one by one are read together.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -29,6 +33,12 @@ pub struct Calls {
     pub writes: f64,
 }
 
+/// Calls that read a socket, and those that write one.
+const READS: [&str; 4] = ["read", "readv", "recvfrom", "recvmsg"];
+const WRITES: [&str; 5] = ["write", "writev", "sendto", "sendmsg", "splice"];
+/// How long perf may take to begin.
+const BEGIN_WITHIN_MS: u16 = 20_000;
+
 /// Counts them in a shortened run of the cell.
 pub fn count(
     (shape, name): (Shape, &str),
@@ -36,76 +46,105 @@ pub fn count(
     proxy: &Proxy,
     dir: &Path,
 ) -> anyhow::Result<Calls> {
-    let out = dir.join("strace.txt");
-    let pids = proxy.pids();
-    let mut command = Command::new("strace");
-    command.args(["-c", "-f", "-o"]).arg(&out);
-    for pid in &pids {
-        command.args(["-p", &pid.to_string()]);
-    }
-    let mut strace = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("strace is missing; install it with: apt-get install strace")?;
-    wait_until_traced(&mut strace, &pids)?;
+    let out = dir.join("perf.csv");
+    let counter = Counter::begin(&proxy.pids(), &out, dir)?;
     let loaded = client::run(proxy.addr, &cell.shortened(), || 0.0)?;
-    kill(Pid::from_raw(i32::try_from(strace.id())?), Signal::SIGINT)?;
-    strace.wait()?;
-    ensure!(loaded.failed == 0, "streams failed under strace");
-    let events = loaded.events as f64;
-    let mut calls = Calls {
+    counter.end()?;
+    ensure!(
+        loaded.failed == 0,
+        "streams failed while calls were counted"
+    );
+    let counted = fs::read_to_string(&out)?;
+    let an_event = |wanted: &str| of(&counted, wanted).map(|calls| calls / loaded.events as f64);
+    let sum = |names: &[&str]| -> anyhow::Result<f64> {
+        names.iter().map(|name| an_event(&exit_of(name))).sum()
+    };
+    Ok(Calls {
         shape,
         cell: cell.name.clone(),
         proxy: name.to_owned(),
-        all: 0.0,
-        reads: 0.0,
-        writes: 0.0,
-    };
-    for line in fs::read_to_string(&out)?.lines() {
-        let Some((name, made, failed)) = parse(line) else {
-            continue;
-        };
-        calls.all += made / events;
-        match name {
-            "read" | "readv" | "recvfrom" | "recvmsg" => calls.reads += (made - failed) / events,
-            "write" | "writev" | "sendto" | "sendmsg" => calls.writes += (made - failed) / events,
-            _ => {}
+        all: an_event("raw_syscalls:sys_enter")?,
+        reads: sum(&READS)?,
+        writes: sum(&WRITES)?,
+    })
+}
+
+/// The tracepoint at the end of a call.
+fn exit_of(name: &str) -> String {
+    format!("syscalls:sys_exit_{name}")
+}
+
+/// A `perf stat` that counts.
+struct Counter {
+    perf: Child,
+}
+
+impl Counter {
+    /// Returns once it counts.
+    fn begin(pids: &[u32], out: &Path, dir: &Path) -> anyhow::Result<Counter> {
+        let (control, acknowledged) = (dir.join("perf-control"), dir.join("perf-ack"));
+        for path in [&control, &acknowledged] {
+            let _ = fs::remove_file(path);
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU)?;
         }
-    }
-    Ok(calls)
-}
-
-fn wait_until_traced(strace: &mut Child, pids: &[u32]) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let traced = |pid: &u32| {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-        let mut status = tasks
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
-        status.all(|status| !status.contains("TracerPid:\t0\n"))
-    };
-    while !pids.iter().all(traced) {
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let mut command = Command::new("perf");
+        command.args(["stat", "--delay=-1", "-x,", "-o"]).arg(out);
+        command.arg(format!(
+            "--control=fifo:{},{}",
+            control.display(),
+            acknowledged.display()
+        ));
+        command.args(["-p", &pids.join(","), "-e", "raw_syscalls:sys_enter"]);
+        for name in READS.iter().chain(&WRITES) {
+            command.args(["-e", &exit_of(name), "--filter", "ret > 0"]);
+        }
+        let perf = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("perf is missing; install it with: apt-get install linux-perf")?;
+        let counter = Counter { perf };
+        // Both ends, so that neither open waits for perf.
+        let both = |path: &Path| File::options().read(true).write(true).open(path);
+        let (mut say, hear) = (both(&control)?, both(&acknowledged)?);
+        say.write_all(b"enable\n")?;
+        let hear: OwnedFd = hear.into();
+        let mut wait = [PollFd::new(hear.as_fd(), PollFlags::POLLIN)];
         ensure!(
-            strace.try_wait()?.is_none() && Instant::now() < deadline,
-            "strace may not look at the proxy"
+            poll(&mut wait, PollTimeout::from(BEGIN_WITHIN_MS))? == 1,
+            "perf cannot count the proxy's system calls: it needs root and the kernel's tracepoints"
         );
-        std::thread::sleep(Duration::from_millis(20));
+        BufReader::new(File::from(hear)).read_line(&mut String::new())?;
+        Ok(counter)
     }
-    Ok(())
+
+    fn end(mut self) -> anyhow::Result<()> {
+        kill(
+            Pid::from_raw(i32::try_from(self.perf.id())?),
+            Signal::SIGINT,
+        )?;
+        self.perf.wait()?;
+        Ok(())
+    }
 }
 
-/// Name, calls and failed calls of a line of strace's summary.
-fn parse(line: &str) -> Option<(&str, f64, f64)> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let name = *words.last()?;
-    words.first()?.parse::<f64>().ok()?;
-    let failed = match words.len() {
-        6 => words[4].parse().ok()?,
-        5 => 0.0,
-        _ => return None,
-    };
-    (name != "total").then_some((name, words[3].parse().ok()?, failed))
+impl Drop for Counter {
+    fn drop(&mut self) {
+        // Already gone where it ended well.
+        let _ = self.perf.kill();
+        let _ = self.perf.wait();
+    }
+}
+
+/// What was counted of one event; lines are `count,unit,event,...`.
+fn of(counted: &str, event: &str) -> anyhow::Result<f64> {
+    let line = counted
+        .lines()
+        .find(|line| line.split(',').nth(2) == Some(event))
+        .with_context(|| format!("perf counted no {event}"))?;
+    let count = line.split(',').next().unwrap_or_default();
+    count
+        .parse()
+        .with_context(|| format!("perf could not count {event}: {count}"))
 }

@@ -4,7 +4,7 @@ use crate::report::{Line, Report, Spread};
 
 const NOTE: &str = "CPU us/ev: scheduler time of the proxy's processes an output event, median (least to greatest); added TTFT in ms over
 `direct` in the same round (of direct itself: as it is); ev/read: events the client got by one read; kB/stream: peak
-resident less idle; calls, reads, writes: system calls an event in a shorter run under strace. vllm-router and
+resident less idle; calls, reads, writes: system calls an event in a shorter run, by perf. vllm-router and
 sglang-router have no option for threads: per core they are held to one core, where they make one worker thread.";
 
 /// Prints what the columns mean, and each cell.

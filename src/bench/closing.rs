@@ -34,6 +34,7 @@ pub fn closing(told: &Told<'_>) -> String {
         ));
     }
     parts.push(outcome(summary));
+    parts.extend(told.sent().map(|sent| sent.words().join("\n")));
     parts.extend(work(summary));
     parts.push(latency_table(summary, &figures));
     if summary.buckets.len() > 1 {

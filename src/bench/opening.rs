@@ -66,7 +66,7 @@ pub fn load(args: &BenchArgs, settings: &Settings) -> String {
 
 fn requests(settings: &Settings) -> String {
     if let Some(replaying) = &settings.replaying {
-        return replaying.words().join("\n");
+        return replaying.words(settings.form.ignore_eos).join("\n");
     }
     let total: f64 = settings.classes.iter().map(|class| class.share).sum();
     let class = |class: &Class| {

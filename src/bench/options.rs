@@ -82,6 +82,12 @@ pub struct BenchArgs {
     /// Trace to replay in place of the mix: at its own times, or at those of --request-rate
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "dataset_name", "random_input_len", "random_output_len", "random_range_ratio"])]
     pub trace: Option<PathBuf>,
+    /// ServeGen's lengths (-dataset.json), to draw requests from where --trace is its rates (-trace.csv)
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    pub trace_lengths: Option<PathBuf>,
+    /// Requests to draw for each that ServeGen's rates have: 0.01 is a hundredth of its rate [default: 1]
+    #[arg(long, value_name = "FACTOR", requires = "trace_lengths")]
+    pub trace_rate_scale: Option<f64>,
     /// What the trace's times are multiplied by: 0.5 is twice as fast [default: 1]
     #[arg(
         long,

@@ -1,5 +1,6 @@
 //! `--trace`: requests of a trace in place of drawn ones, at its own times or at those of `--request-rate`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,10 +10,13 @@ use super::options::BenchArgs;
 use super::plan::{self, Extent, Mode};
 use crate::load::LoadError;
 use crate::load::agreement::{Bounds, Difference};
-use crate::load::replay::{Replay, Replayed};
+use crate::load::replay::{Replay, Replayed, WINDOW_NS};
 use crate::load::runner::Requests;
+use crate::load::sample::Sample;
 use crate::load::ticks::Ticks;
-use crate::load::traces::{self, Trace};
+use crate::load::traces::servegen::{Draw, RateWindows};
+use crate::load::traces::{self, Trace, TraceFile};
+use crate::load::traffic::{Point, Traffic};
 use crate::report::terminal::{count, number};
 
 /// The requests of a trace, as they will be sent.
@@ -35,12 +39,17 @@ impl Replaying {
         let Some(path) = &args.trace else {
             return Ok(None);
         };
-        let mut trace = traces::open(path)?.into_requests()?;
-        let (rows, notes) = (trace.requests.len(), trace.notes());
+        let Read {
+            mut trace,
+            notes,
+            from_s,
+            until_s,
+        } = read(args, path)?;
+        let rows = trace.requests.len();
         let mut replay = Replay {
             time_scale: args.time_scale.unwrap_or(1.0),
-            from_s: args.trace_from_s.unwrap_or(0.0),
-            until_s: args.trace_until_s,
+            from_s,
+            until_s,
             ticks: if args.keep_ticks {
                 Ticks::Keep
             } else {
@@ -79,7 +88,7 @@ impl Replaying {
     }
 
     /// What is sent and how far it is like the trace, a line each.
-    pub fn words(&self) -> Vec<String> {
+    pub fn words(&self, ignore_eos: bool) -> Vec<String> {
         let replayed = &self.replayed;
         let (plan, hits) = (&replayed.realised, replayed.realised.block_hits);
         let mut lines = vec![
@@ -118,6 +127,10 @@ impl Replaying {
             left_out
                 .map(|(requests, why)| format!("  left out: {} {why}", count(*requests as i64))),
         );
+        if !ignore_eos {
+            lines
+                .push("  answers may end before their lengths: --ignore-eos has them go on".into());
+        }
         let unlike = self.differences().into_iter();
         lines.extend(unlike.map(|difference| format!("  unlike the trace: {difference}")));
         lines.extend(self.notes.iter().map(|note| format!("  {note}")));
@@ -144,12 +157,148 @@ impl Replaying {
     /// Where the plan is not like the trace.
     pub fn differences(&self) -> Vec<Difference> {
         let (source, plan) = (&self.replayed.source, &self.replayed.realised);
-        let bounds = match self.at_own_times {
-            true => Bounds::replayed(source, self.replayed.tick_ns),
-            false => Bounds::drawn(plan.requests),
-        };
-        bounds.differences(source, plan, self.replayed.time_scale)
+        self.bounds(plan)
+            .differences(source, plan, self.replayed.time_scale)
     }
+
+    /// What was sent, held against the trace; `None` if nothing was.
+    pub fn sent(&self, samples: &[Sample]) -> Option<Sent> {
+        let mut issued: Vec<&Sample> = samples
+            .iter()
+            .filter(|one| one.issued_ns.is_some())
+            .collect();
+        issued.sort_by_key(|sample| sample.issued_ns);
+        let point = |sample: &&Sample| Point {
+            at_ns: sample.issued_ns,
+            prompt_tokens: sample.planned_prompt_tokens,
+            output_tokens: sample.planned_output_tokens,
+            blocks: &[],
+        };
+        let window_ns = (WINDOW_NS as f64 * self.replayed.time_scale) as u64;
+        let traffic = Traffic::of(issued.iter().map(point), window_ns)?;
+        let (source, time_scale) = (&self.replayed.source, self.replayed.time_scale);
+        let bounds = self.bounds(&traffic).sent();
+        Some(Sent {
+            differences: bounds.differences(source, &traffic, time_scale),
+            traffic,
+        })
+    }
+
+    fn bounds(&self, made: &Traffic) -> Bounds {
+        match self.at_own_times {
+            true => Bounds::replayed(&self.replayed.source, self.replayed.tick_ns),
+            false => Bounds::drawn(made.requests),
+        }
+    }
+}
+
+/// The traffic of a run beside its trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sent {
+    /// by the times at which requests were issued, and the lengths they asked for
+    pub traffic: Traffic,
+    /// where it is not like the trace
+    pub differences: Vec<Difference>,
+}
+
+impl Sent {
+    /// A line of what was sent, and one for each difference.
+    pub fn words(&self) -> Vec<String> {
+        let sent = &self.traffic;
+        let head = format!(
+            "sent of the trace: {} requests, {} req/s, CV of the gaps {}{}",
+            count(sent.requests as i64),
+            number(sent.rate_per_s),
+            number(sent.gap_cv),
+            match self.differences.is_empty() {
+                true => ": like the trace",
+                false => "",
+            }
+        );
+        let unlike = self.differences.iter();
+        let unlike = unlike.map(|difference| format!("  unlike the trace: {difference}"));
+        std::iter::once(head).chain(unlike).collect()
+    }
+
+    /// The same for files.
+    pub fn json(&self) -> Value {
+        json!({
+            "traffic": self.traffic,
+            "differences": self.differences.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// A trace, and which part of it is still to be taken.
+struct Read {
+    trace: Trace,
+    notes: Vec<String>,
+    from_s: f64,
+    until_s: Option<f64>,
+}
+
+/// Reads the requests, or draws them from rates and lengths.
+fn read(args: &BenchArgs, path: &Path) -> Result<Read, BenchError> {
+    let from_s = args.trace_from_s.unwrap_or(0.0);
+    match (traces::open(path)?, &args.trace_lengths) {
+        (TraceFile::Rates(rates), Some(lengths)) => draw(args, &rates, lengths, from_s),
+        (TraceFile::Rates(rates), None) => Err(BenchError::Options(format!(
+            "the trace {} has rates and no lengths: give --trace-lengths, the same client's -dataset.json",
+            rates.name
+        ))),
+        (TraceFile::Requests(trace), Some(_)) => Err(BenchError::Options(format!(
+            "--trace-lengths goes with ServeGen's rates (-trace.csv), and the trace {} has requests with lengths of their own",
+            trace.name
+        ))),
+        (file, _) => {
+            let trace = file.into_requests()?;
+            Ok(Read {
+                notes: trace.notes(),
+                trace,
+                from_s,
+                until_s: args.trace_until_s,
+            })
+        }
+    }
+}
+
+/// Draws the part that was asked for, which then is all there is.
+fn draw(
+    args: &BenchArgs,
+    rates: &RateWindows,
+    lengths: &Path,
+    from_s: f64,
+) -> Result<Read, BenchError> {
+    let TraceFile::Lengths(lengths) = traces::open(lengths)? else {
+        return Err(BenchError::Options(format!(
+            "--trace-lengths {} has no lengths as ServeGen writes them: give the client's -dataset.json",
+            lengths.display()
+        )));
+    };
+    let until_s = args.trace_until_s;
+    let draw = Draw {
+        from_ns: (from_s * 1e9) as u64,
+        until_ns: until_s.map_or(rates.end_ns, |until_s| (until_s * 1e9) as u64),
+        rate_scale: args.trace_rate_scale.unwrap_or(1.0),
+        seed: args.seed,
+    };
+    let unused = rates
+        .malformed
+        .notes(&rates.name, rates.rows, "cannot be read");
+    let notes = unused
+        .into_iter()
+        .chain(
+            lengths
+                .malformed
+                .notes(&lengths.name, lengths.rows, "cannot be read"),
+        )
+        .collect();
+    Ok(Read {
+        trace: draw.trace(rates, &lengths)?,
+        notes,
+        from_s: 0.0,
+        until_s: None,
+    })
 }
 
 /// Leaves of the trace what is to be sent: so many requests, or so many seconds, after the warm-up.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::options::BenchArgs;
 use super::plan::Extent;
-use super::replay::Replaying;
+use super::replay::{Replaying, Sent};
 use super::settings::{Settings, key_value};
 use super::{BenchError, opening};
 use crate::load::runner::RunResult;
@@ -190,6 +190,11 @@ impl Told<'_> {
         );
     }
 
+    /// Of a replay, what was sent beside its trace.
+    pub fn sent(&self) -> Option<Sent> {
+        self.settings.replaying.as_ref()?.sent(&self.run.samples)
+    }
+
     /// The samples that count.
     fn kept(&self) -> impl Iterator<Item = &Sample> {
         let window = self.summary.window;
@@ -222,6 +227,7 @@ impl Told<'_> {
             "seed": self.settings.seed,
             "classes": self.settings.classes,
             "trace": self.settings.replaying.as_deref().map(Replaying::json),
+            "sent": self.sent().map(|sent| sent.json()),
             "lengths_are_an_assumption": self.settings.mix_assumed,
             "ignore_eos": self.settings.form.ignore_eos,
             "endpoint": self.settings.form.path,

@@ -51,6 +51,10 @@ const ROUNDING: f64 = 1e-4;
 const BORDER_WINDOW_CV: f64 = 0.01;
 /// Greatest change of a window's share of requests by a tick at its border, absolute in CV.
 const SPREAD_WINDOW_CV: f64 = 0.1;
+/// What a run may add to the plan's bounds: requests are issued a little late, each by another time.
+const LATE_RATE: f64 = 0.01;
+const LATE_GAP_CV: f64 = 0.05;
+const LATE_WINDOW_CV: f64 = 0.02;
 /// Of a sample of n, quantiles stray by more than this over √n once in a hundred times
 /// (Kolmogorov's distribution).
 const KOLMOGOROV: f64 = 1.63;
@@ -75,6 +79,18 @@ impl Bounds {
                 quantile: 0.0,
                 block_hits: Some(0.0),
             },
+        }
+    }
+
+    /// The same for what was sent by a plan of these bounds: its times stray a little.
+    pub fn sent(self) -> Bounds {
+        Bounds {
+            rate: self.rate.map(|bound| bound + LATE_RATE),
+            gap_cv: self.gap_cv.map(|bound| bound + LATE_GAP_CV),
+            window_cv: self.window_cv.map(|bound| bound + LATE_WINDOW_CV),
+            // which request found a block there is the server's matter
+            block_hits: None,
+            ..self
         }
     }
 

@@ -19,7 +19,7 @@ use super::traffic::{Point, Traffic};
 use super::workload::PlannedRequest;
 
 /// A minute of the trace: the windows in which requests are counted.
-pub(super) const WINDOW_NS: u64 = 60_000_000_000;
+pub const WINDOW_NS: u64 = 60_000_000_000;
 /// Longer than all traces, and little enough to be added to a clock of nanoseconds in 64 bits.
 const SPAN_MOST_S: f64 = 9.2e9;
 

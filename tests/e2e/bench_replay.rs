@@ -1,6 +1,7 @@
 //! `evenkeel bench --trace`: the requests of a trace, as the server gets them.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -83,6 +84,12 @@ fn a_trace_is_sent_row_by_row_at_its_own_times() {
         (&20.into(), &0.05.into())
     );
     assert_eq!(told["differences"], serde_json::json!([]));
+    let sent = &result["evenkeel"]["sent"];
+    assert_eq!(sent["traffic"]["requests"], 20);
+    assert_eq!(
+        sent["traffic"]["prompt"], told["source"]["prompt"],
+        "lengths as in the trace"
+    );
     for words in ["the trace's own times, multiplied by 0.05", "left out:"] {
         assert!(out.contains(words), "no {words} in {out}");
     }
@@ -121,4 +128,64 @@ fn what_of_a_trace_cannot_be_sent_is_told_by_line() {
     let (code, err) = refused(&upstream, Path::new("/nowhere/t.csv"));
     assert_eq!(code, Some(1));
     assert!(err.contains("/nowhere/t.csv"), "{err}");
+}
+
+#[test]
+fn what_was_sent_is_held_against_the_trace() {
+    // one at a time to a server that takes longer than the trace's gaps: the rate cannot be the trace's
+    let slow = Script::new(|_| Reply::paced_chat(3, Duration::from_millis(40))).start();
+    let pace = [
+        "--time-scale",
+        "0.01",
+        "--max-concurrency",
+        "1",
+        "--num-prompts",
+        "12",
+    ];
+    let (out, result) = replay(&slow, &trace("azure2023_code.csv"), &pace);
+    let unlike = result["evenkeel"]["sent"]["differences"].to_string();
+    assert!(unlike.contains("rate (requests per second)"), "{unlike}");
+    assert!(out.contains("unlike the trace: rate"), "{out}");
+}
+
+#[test]
+fn requests_are_drawn_from_servegens_rates_and_lengths() {
+    let (upstream, rates) = (answering(), trace("servegen_m-small_client14_trace.csv"));
+    let lengths = trace("servegen_m-small_client14_dataset.json");
+    let lengths = ["--trace-lengths", lengths.to_str().unwrap()];
+    // 19.05 requests a second in the first window
+    let part = ["--trace-until-s", "20", "--time-scale", "0.05"];
+    let (_, result) = replay(&upstream, &rates, &[&lengths[..], &part].concat());
+    let sent = asked(&upstream);
+    assert_eq!(result["completed"], sent.len());
+    assert!((200..600).contains(&sent.len()), "{}", sent.len());
+    assert!(sent.iter().all(|(prompt, _)| (18..=110).contains(prompt)));
+    assert_eq!(
+        result["evenkeel"]["trace"]["differences"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn rates_and_lengths_are_asked_for_together() {
+    let upstream = answering();
+    let (code, err) = refused(&upstream, &trace("servegen_m-small_client14_trace.csv"));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("give --trace-lengths"), "{err}");
+    let requests = trace("azure2023_code.csv");
+    let lengths = trace("servegen_m-small_client14_dataset.json");
+    let (url, requests) = (upstream.url(), requests.to_str().unwrap().to_owned());
+    let options = [
+        "bench",
+        "--base-url",
+        &url,
+        "--model",
+        "m",
+        "--trace",
+        &requests,
+    ];
+    let lengths = ["--trace-lengths", lengths.to_str().unwrap()];
+    let (status, _, err) = run(&[&options[..], &lengths].concat());
+    assert_eq!(status.code(), Some(2));
+    assert!(err.contains("lengths of their own"), "{err}");
 }

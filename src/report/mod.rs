@@ -1,6 +1,7 @@
 //! What is drawn from runs for people to read.
 
 pub mod distribution;
+pub mod figures;
 pub mod generator;
 pub mod goodput;
 pub mod latency;

@@ -340,7 +340,8 @@ impl Sender {
     }
 }
 
-fn send_lag(samples: &[Sample]) -> Option<SendLag> {
+/// How late these were issued; `None` if none was.
+pub fn send_lag(samples: &[Sample]) -> Option<SendLag> {
     let sorted = |lag_ms: fn(&Sample) -> Option<f64>| {
         let mut lags_ms: Vec<f64> = samples.iter().filter_map(lag_ms).collect();
         lags_ms.sort_unstable_by(f64::total_cmp);

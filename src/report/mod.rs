@@ -1,11 +1,13 @@
 //! What is drawn from runs for people to read.
 
 pub mod distribution;
+pub mod document;
 pub mod figures;
 pub mod generator;
 pub mod goodput;
 pub mod latency;
 pub mod load_summary;
+pub mod page;
 pub mod statistics;
 pub mod steadiness;
 pub mod terminal;

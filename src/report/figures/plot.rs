@@ -31,6 +31,8 @@ pub struct Series {
     pub points: Vec<Point>,
     /// its look
     pub style: Style,
+    /// instances of its points, where all have as many: the page can leave it out by them
+    pub instances: Option<u32>,
 }
 
 /// A line that is no measurement: an ideal, a limit.
@@ -156,7 +158,7 @@ fn drawn(frame: &Frame, series: &Series) -> Markup {
         .map(|point| point.y.map(|y| (point.x, y)));
     let class = series.style.class();
     html! {
-        g data-series=(series.name) {
+        g data-series=(series.name) data-instances=[series.instances] {
             path class=(format!("l {class}")) stroke-dasharray=(series.style.dashes()) d=(line(frame, places)) {}
             @for point in &series.points {
                 @if let Some(whisker) = whisker(frame, point) { path class=(format!("w {class}")) d=(whisker) {} }
@@ -213,6 +215,7 @@ mod tests {
                 name: "n = 1 \"&<".into(),
                 points: ys.iter().enumerate().map(point).collect(),
                 style: Style(0),
+                instances: None,
             }],
             guides: vec![Guide::level("limit", 9.0, 1.0, 3.0)],
             note: None,

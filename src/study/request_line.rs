@@ -73,10 +73,15 @@ pub(super) fn parse(line: &str) -> Result<PointRequest, String> {
 fn sample(line: &Line, bucket: Bucket) -> Sample {
     let (metadata, metrics) = (&line.metadata, &line.metrics);
     let told = metrics.input_sequence_length.as_ref().map(|m| m.value);
-    let gaps_us: Vec<u32> = metrics.inter_chunk_latency.as_ref().map_or_else(
-        Vec::new,
-        |gaps| gaps.value.iter().map(|ms| (ms * 1e3).round() as u32).collect(),
-    );
+    let gaps_us: Vec<u32> = metrics
+        .inter_chunk_latency
+        .as_ref()
+        .map_or_else(Vec::new, |gaps| {
+            gaps.value
+                .iter()
+                .map(|ms| (ms * 1e3).round() as u32)
+                .collect()
+        });
     let first_output_ns = metadata
         .request_start_ns
         .zip(metrics.time_to_first_token.as_ref())

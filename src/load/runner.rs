@@ -76,7 +76,7 @@ pub struct RunSpec {
 }
 
 /// How late requests were issued, against the plan.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SendLag {
     /// median, ms
     pub p50_ms: f64,

@@ -1,6 +1,18 @@
 //! What a report says, before it is a page, a JSON file or lines on a terminal. Pure.
 
+pub mod course;
+pub mod definitions;
+pub mod fleet;
+pub mod identity;
+pub mod latency;
+pub mod load;
+pub mod points;
+pub mod requests;
+pub mod scenarios;
+pub mod setting;
 pub mod table;
+pub mod told;
+pub mod ttft;
 
 use serde::Serialize;
 

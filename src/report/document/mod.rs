@@ -1,5 +1,6 @@
 //! What a report says, before it is a page, a JSON file or lines on a terminal. Pure.
 
+pub mod build;
 pub mod course;
 pub mod definitions;
 pub mod fleet;
@@ -8,6 +9,8 @@ pub mod latency;
 pub mod load;
 pub mod points;
 pub mod requests;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod scenarios;
 pub mod setting;
 pub mod table;
@@ -193,3 +196,6 @@ fn collect<'a>(parts: &'a [Part], tables: &mut Vec<&'a Table>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

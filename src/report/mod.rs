@@ -2,6 +2,8 @@
 
 pub mod both_sides;
 pub mod distribution;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod generator;
 pub mod goodput;
 pub mod instances;

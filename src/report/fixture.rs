@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::latency::Bucket;
+use super::point::PointView;
 use super::sample_of;
 use super::window::Window;
 use crate::measure::outcome::Outcome;
@@ -111,4 +112,32 @@ pub(crate) fn look(at_s: f64, source: Source, instance: &str, figures: Figures) 
         gpu: (source == Source::Gpu).then(|| "0".to_owned()),
         figures,
     }
+}
+
+/// A point in figures: a closed loop of `concurrency` on so many instances and GPUs, and the tokens a second it made.
+pub(crate) fn view(instances: u32, gpus: u32, concurrency: u32, tokens_per_s: f64) -> PointView {
+    view_at(instances, gpus, concurrency, tokens_per_s, 0)
+}
+
+/// The same as a repetition.
+pub(crate) fn view_at(
+    instances: u32,
+    gpus: u32,
+    concurrency: u32,
+    tokens_per_s: f64,
+    repeat: u32,
+) -> PointView {
+    let mut setting = setting(instances, Load::Closed { concurrency });
+    setting.gpus_per_instance = gpus;
+    setting.repeat = repeat;
+    let requests = vec![request(0, 0, 100, &[10, 10], "a")];
+    let mut view = PointView::of(&point(setting, requests, 10), &[]);
+    if let Some(work) = &mut view.throughput {
+        work.output_tokens_per_s = tokens_per_s;
+    }
+    for (at, slice) in view.slices.iter_mut().enumerate() {
+        let swing = if at % 2 == 0 { 1.02 } else { 0.98 };
+        slice.output_tokens = tokens_per_s * slice.seconds * swing;
+    }
+    view
 }

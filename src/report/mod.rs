@@ -1,16 +1,20 @@
 //! What is drawn from runs for people to read.
 
 pub mod both_sides;
+pub mod capacity;
+pub mod curves;
 pub mod distribution;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod generator;
 pub mod goodput;
 pub mod instances;
+pub mod isolation;
 pub mod latency;
 pub mod load_summary;
 pub mod point;
 pub mod quantiles;
+pub mod scaling;
 pub mod slices;
 pub mod statistics;
 pub mod steadiness;

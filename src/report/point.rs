@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::both_sides::BothSides;
 use super::generator::Generator;
-use super::goodput::{Goodput, Objective};
+use super::goodput::{Goodput, Objective, is_good};
 use super::instances::Instances;
-use super::latency::BUCKETS;
+use super::latency::{BUCKETS, output_tokens};
 use super::load_summary::failure_name;
 use super::slices::Slice;
 use super::steadiness::Steadiness;
@@ -84,6 +84,8 @@ pub struct PointView {
     pub attainment: Option<f64>,
     /// good requests a second
     pub good_per_s: Option<f64>,
+    /// output tokens a second of good requests: throughput, by their share of the tokens
+    pub good_output_tokens_per_s: Option<f64>,
     /// work done in the window
     pub throughput: Option<Work>,
     /// throughput in equal parts of the window
@@ -151,6 +153,9 @@ impl PointView {
                 .as_ref()
                 .zip(throughput)
                 .map(|(goodput, done)| goodput.good as f64 / done.seconds),
+            good_output_tokens_per_s: good_tokens_share(objectives, &samples)
+                .zip(work)
+                .map(|(share, work)| share * work.output_tokens_per_s),
             goodput,
             slices: point
                 .window
@@ -194,6 +199,17 @@ fn work(counted: Throughput, setting: &Setting) -> Work {
         output_tokens_per_gpu_day: counted.output_tokens_per_s() * DAY_S / gpus.max(1.0),
         counted,
     }
+}
+
+/// Share of the complete requests' output tokens that is in good ones.
+fn good_tokens_share(objectives: &[Objective], samples: &[&Sample]) -> Option<f64> {
+    let tokens = |sample: &&&Sample| output_tokens(sample).unwrap_or(0);
+    let complete = || samples.iter().filter(|sample| sample.failure.is_none());
+    let good = complete().filter(|sample| is_good(objectives, sample));
+    share(
+        good.map(|one| tokens(&one)).sum(),
+        complete().map(|one| tokens(&one)).sum(),
+    )
 }
 
 fn complete(samples: &[&Sample]) -> u64 {

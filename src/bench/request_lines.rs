@@ -44,6 +44,8 @@ fn line(told: &Told<'_>, sample: &Sample) -> Value {
             "planned_start_ns": wall(sample.planned_ns),
             "counted": kept,
             "length": Bucket::of(sample.planned_prompt_tokens).name(),
+            "planned_input_tokens": sample.planned_prompt_tokens,
+            "planned_output_tokens": sample.planned_output_tokens,
         },
         "metrics": metrics(sample),
         "error": sample.failure.map(|failure| json!({

@@ -1,14 +1,17 @@
 //! The simulated engine: a continuous-batching model on a virtual clock ([`model`], pure), and
 //! that model behind HTTP in vLLM's wire shape ([`server`]).
 
+pub mod activity;
 mod answer;
 mod ask;
 mod body;
 pub mod cli;
+pub mod cost;
 pub mod faults;
 pub mod kv;
 mod metrics;
 pub mod model;
+mod prepare;
 pub mod profile;
 mod routes;
 mod runner;

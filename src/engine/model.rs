@@ -6,11 +6,17 @@
 //! from the queue, first come first served. If a running sequence finds no KV block, the latest
 //! admitted one is preempted: its blocks go, it waits at the head of the queue, and it is
 //! recomputed, prompt and output so far, before it yields its next token.
+//!
+//! With static batching the queue is admitted only once a whole batch has ended. With a [`CpuCost`](super::cost::CpuCost)
+//! a request first waits for a core that tokenizes it; it is in no queue of the engine until then.
 
 use std::collections::VecDeque;
 
+use super::activity::Activity;
+use super::cost::StepWork;
 use super::kv::{Held, KvCache, NumberMap};
-use super::profile::Profile;
+use super::prepare::Preparing;
+use super::profile::{Batching, Profile};
 
 /// A sequence to generate.
 #[derive(Debug, Clone, Default)]
@@ -97,6 +103,14 @@ impl Sequence {
     }
 }
 
+/// A step under way.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    begun_ns: u64,
+    end_ns: u64,
+    activity: Activity,
+}
+
 /// One instance.
 #[derive(Debug)]
 pub struct Engine {
@@ -106,12 +120,18 @@ pub struct Engine {
     sequences: Vec<Option<Sequence>>,
     vacant: Vec<usize>,
     by_id: NumberMap<usize>,
+    /// Requests before the queue; `None` where the profile has no CPU.
+    preparing: Option<Preparing>,
     waiting: VecDeque<usize>,
     running: Vec<usize>,
+    /// Under static batching: places of the batch that are not taken yet.
+    batch_open: usize,
     /// The step under way: sequence and tokens it computes.
     plan: Vec<(usize, u32)>,
-    step_end_ns: Option<u64>,
+    step: Option<Step>,
     stats: Stats,
+    /// Of the steps that ended.
+    activity: Activity,
 }
 
 impl Engine {
@@ -119,6 +139,7 @@ impl Engine {
     pub fn new(profile: Profile) -> Self {
         let kv = KvCache::new(profile.kv_blocks);
         Engine {
+            preparing: profile.cpu.map(|cpu| Preparing::new(cpu.cores)),
             profile,
             speed_factor: 1.0,
             kv,
@@ -127,9 +148,11 @@ impl Engine {
             by_id: NumberMap::default(),
             waiting: VecDeque::new(),
             running: Vec::new(),
+            batch_open: 0,
             plan: Vec::new(),
-            step_end_ns: None,
+            step: None,
             stats: Stats::default(),
+            activity: Activity::default(),
         }
     }
 
@@ -160,7 +183,7 @@ impl Engine {
         }
         let full = request.prompt_tokens / self.profile.block_size_tokens;
         request.block_hashes.truncate(full as usize);
-        let id = request.id;
+        let (id, prompt_tokens) = (request.id, request.prompt_tokens);
         let sequence = Sequence {
             request,
             arrived_ns: now_ns,
@@ -182,7 +205,12 @@ impl Engine {
             }
         };
         self.by_id.insert(id, key);
-        self.waiting.push_back(key);
+        match (&mut self.preparing, self.profile.cpu) {
+            (Some(preparing), Some(cpu)) => {
+                preparing.push(now_ns, key, cpu.prepare_ns(prompt_tokens));
+            }
+            _ => self.waiting.push_back(key),
+        }
         Ok(())
     }
 
@@ -193,7 +221,10 @@ impl Engine {
         };
         self.running.retain(|other| *other != key);
         self.waiting.retain(|other| *other != key);
-        let in_step = self.step_end_ns.is_some() && self.plan.iter().any(|(k, _)| *k == key);
+        if let Some(preparing) = &mut self.preparing {
+            preparing.forget(key);
+        }
+        let in_step = self.step.is_some() && self.plan.iter().any(|(k, _)| *k == key);
         match (&mut self.sequences[key], in_step) {
             (Some(sequence), true) => sequence.aborted = true,
             _ => self.forget(key),
@@ -201,11 +232,14 @@ impl Engine {
         true
     }
 
-    /// Plans and begins a step at `now_ns`; its end, or `None` if there is nothing to compute or a
-    /// step is under way.
+    /// Plans and begins a step at `now_ns`; its end, or `None` if there is nothing to compute (see
+    /// [`Engine::next_ready_ns`]) or a step is under way.
     pub fn start_step(&mut self, now_ns: u64) -> Option<u64> {
-        if self.step_end_ns.is_some() {
+        if self.step.is_some() {
             return None;
+        }
+        if let Some(preparing) = &mut self.preparing {
+            preparing.ready(now_ns, &mut self.waiting);
         }
         self.plan.clear();
         let budget = self.profile.max_num_batched_tokens;
@@ -216,17 +250,23 @@ impl Engine {
         if self.plan.is_empty() {
             return None;
         }
-        let end_ns = now_ns + self.planned_step_ns();
-        self.step_end_ns = Some(end_ns);
+        let step = self.planned_step(now_ns);
+        self.step = Some(step);
         self.stats.steps += 1;
-        Some(end_ns)
+        Some(step.end_ns)
+    }
+
+    /// When a request that is being prepared may be ready for a step; `None` if there is none.
+    pub fn next_ready_ns(&self) -> Option<u64> {
+        self.preparing.as_ref()?.next_ns()
     }
 
     /// Ends the step under way; the tokens it made are pushed to `out`.
     pub fn finish_step(&mut self, out: &mut Vec<Emission>) {
-        if self.step_end_ns.take().is_none() {
+        let Some(step) = self.step.take() else {
             return;
-        }
+        };
+        self.activity = self.activity.plus(&step.activity, 1.0);
         let plan = std::mem::take(&mut self.plan);
         let mut any_finished = false;
         for &(key, tokens) in &plan {
@@ -248,6 +288,19 @@ impl Engine {
             kv_total_blocks: self.profile.kv_blocks,
             ..self.stats
         }
+    }
+
+    /// What GPUs and CPU did until `now_ns`, the step under way in part.
+    pub fn activity(&self, now_ns: u64) -> Activity {
+        let mut all = self.activity;
+        if let Some(step) = &self.step {
+            let since_ns = now_ns.saturating_sub(step.begun_ns) as f64;
+            let length_ns = step.end_ns.saturating_sub(step.begun_ns).max(1) as f64;
+            all = all.plus(&step.activity, (since_ns / length_ns).min(1.0));
+        }
+        let prepared_ns = self.preparing.as_ref().map_or(0, Preparing::done_ns);
+        all.cpu_s += prepared_ns as f64 / 1e9;
+        all
     }
 
     /// When a live request was submitted.
@@ -293,21 +346,38 @@ impl Engine {
             sequence.computed = 0;
         }
         self.waiting.push_front(key);
+        self.batch_open += 1;
         self.stats.preemptions += 1;
     }
 
     fn plan_waiting(&mut self, now_ns: u64, mut budget: u32) {
-        while budget > 0 && self.running.len() < self.profile.max_num_seqs as usize {
+        let places = self.profile.max_num_seqs as usize;
+        if self.running.is_empty() {
+            self.batch_open = self.waiting.len().min(places);
+        }
+        let closed =
+            |engine: &Engine| engine.profile.batching == Batching::Static && engine.batch_open == 0;
+        while budget > 0 && self.running.len() < places && !closed(self) {
             let Some(&key) = self.waiting.front() else {
                 return;
             };
             let Some(tokens) = self.admit(now_ns, key, budget) else {
+                self.close_batch_before(key);
                 return;
             };
             self.waiting.pop_front();
             self.running.push(key);
+            self.batch_open = self.batch_open.saturating_sub(1);
             self.plan.push((key, tokens));
             budget -= tokens;
+        }
+    }
+
+    /// A static batch is what fits: who never ran waits for the next one, and only a preempted one may come back.
+    fn close_batch_before(&mut self, key: usize) {
+        let never_ran = |sequence: &Sequence| sequence.scheduled_ns.is_none();
+        if self.sequences[key].as_ref().is_some_and(never_ran) {
+            self.batch_open = 0;
         }
     }
 
@@ -335,22 +405,40 @@ impl Engine {
         Some(tokens)
     }
 
-    fn planned_step_ns(&mut self) -> u64 {
-        let (mut prefill, mut decodes, mut context) = (0, 0, 0);
+    fn planned_step(&mut self, now_ns: u64) -> Step {
+        let mut work = StepWork {
+            sequences: self.plan.len() as u64,
+            ..StepWork::default()
+        };
         for &(key, tokens) in &self.plan {
             let Some(sequence) = &self.sequences[key] else {
                 continue;
             };
-            context += u64::from(sequence.computed);
+            work.kv_tokens += u64::from(sequence.computed);
             if sequence.computed >= sequence.request.prompt_tokens && tokens == 1 {
-                decodes += 1;
+                work.decode_sequences += 1;
             } else {
-                prefill += u64::from(tokens);
+                work.prefill_tokens += u64::from(tokens);
             }
         }
-        self.stats.prefill_tokens += prefill;
-        let ns = self.profile.step.step_ns(prefill, decodes, context);
-        ((ns as f64 * self.speed_factor) as u64).max(1)
+        self.stats.prefill_tokens += work.prefill_tokens;
+        let profile = &self.profile;
+        let parts = profile.step.parts(
+            work,
+            profile.gpus,
+            profile.link.as_ref(),
+            profile.cpu.as_ref(),
+        );
+        if let Some(preparing) = &mut self.preparing {
+            let host_us = parts.host_us * self.speed_factor;
+            preparing.take_core(now_ns, (host_us * 1e3) as u64);
+        }
+        let step_ns = ((parts.ns() as f64 * self.speed_factor) as u64).max(1);
+        Step {
+            begun_ns: now_ns,
+            end_ns: now_ns + step_ns,
+            activity: Activity::of_step(&parts, self.speed_factor),
+        }
     }
 
     /// True if the sequence is gone.

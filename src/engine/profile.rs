@@ -1,8 +1,11 @@
 //! Hardware profiles: the figures that make a model run like a given machine.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::cost::{CpuCost, GpuMemory, Link, StepCost};
 use crate::splitmix::mix;
 
 const NAMED: [(&str, &str); 5] = [
@@ -28,8 +31,19 @@ const NAMED: [(&str, &str); 5] = [
     ),
 ];
 
+/// How sequences are put together into batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Batching {
+    /// a sequence joins the batch as soon as it fits (Orca's iteration-level scheduling; vLLM)
+    #[default]
+    Continuous,
+    /// a batch is made of what waits, and the next one only when its last sequence has ended
+    Static,
+}
+
 /// One machine running one model.
-#[derive(Debug, Clone, Deserialize, PartialEq)]
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Short name.
@@ -47,40 +61,33 @@ pub struct Profile {
     pub max_num_seqs: u32,
     /// Most tokens computed in one step (prefill chunks and decodes together).
     pub max_num_batched_tokens: u32,
+    /// How batches are made.
+    #[serde(default)]
+    pub batching: Batching,
+    /// GPUs that share every layer (tensor parallelism). `kv_blocks` are those of all of them; `step` is that of one.
+    #[serde(default = "one")]
+    pub gpus: u32,
     /// How long a step lasts.
     pub step: StepCost,
     /// Output lengths where a request leaves them open.
     pub output: OutputLengths,
+    /// What lies in a GPU's memory; without it nothing is told of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuMemory>,
+    /// What joins the GPUs; needed for more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// What the CPU does that the GPU waits for; without it nothing but `step.host_us`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuCost>,
 }
 
-/// Coefficients of a step's duration, in microseconds. Additive, so slightly above a roofline's
-/// `max(compute, memory)`: `fixed + prefill·a + decodes·b + kv·c`.
-#[derive(Debug, Clone, Copy, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields)]
-pub struct StepCost {
-    /// Of any step: weights read once, launch, scheduling.
-    pub fixed_us: f64,
-    /// Of each prompt token computed.
-    pub prefill_token_us: f64,
-    /// Of each sequence that decodes.
-    pub decode_sequence_us: f64,
-    /// Of each token of context read from the KV cache.
-    pub kv_token_us: f64,
-}
-
-impl StepCost {
-    /// A step's duration in nanoseconds.
-    pub fn step_ns(&self, prefill_tokens: u64, decode_sequences: u64, kv_tokens: u64) -> u64 {
-        let us = self.fixed_us
-            + prefill_tokens as f64 * self.prefill_token_us
-            + decode_sequences as f64 * self.decode_sequence_us
-            + kv_tokens as f64 * self.kv_token_us;
-        ((us * 1e3) as u64).max(1)
-    }
+fn one() -> u32 {
+    1
 }
 
 /// A log-normal distribution of output lengths.
-#[derive(Debug, Clone, Copy, Deserialize, PartialEq)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct OutputLengths {
     /// Its median.
@@ -130,6 +137,62 @@ impl Profile {
         Ok(profile)
     }
 
+    /// The same with some keys set otherwise, by their names in the file: `max_num_seqs`, `cpu.cores`. `gpus` is
+    /// set first and brings its KV blocks, see [`Profile::on_gpus`]; a key that a profile does not have is an error.
+    pub fn with(&self, settings: &BTreeMap<String, toml::Value>) -> Result<Profile, EngineError> {
+        let wrong = |text: String| problem(&self.name, text);
+        let mut profile = self.clone();
+        if let Some(gpus) = settings.get("gpus") {
+            let gpus = gpus.as_integer().and_then(|gpus| u32::try_from(gpus).ok());
+            let gpus = gpus.ok_or_else(|| wrong("gpus must be a whole number from 1".into()))?;
+            profile = profile.on_gpus(gpus)?;
+        }
+        let mut table = toml::Table::try_from(&profile).map_err(|e| wrong(e.to_string()))?;
+        for (key, value) in settings.iter().filter(|(key, _)| *key != "gpus") {
+            set(&mut table, key, value).map_err(wrong)?;
+        }
+        let profile: Profile = table.try_into().map_err(|e| wrong(e.to_string()))?;
+        profile.check().map_err(wrong)?;
+        Ok(profile)
+    }
+
+    /// The same model on `gpus` of the GPU this profile has one of: weights are split, so KV blocks grow by the
+    /// memory that a further GPU brings and by the weights it takes off the others,
+    /// `gpus x kv_blocks + (gpus - 1) x weights / bytes of a block`.
+    pub fn on_gpus(&self, gpus: u32) -> Result<Profile, EngineError> {
+        let wrong = |text: &str| problem(&self.name, text.to_owned());
+        if gpus == self.gpus {
+            return Ok(self.clone());
+        }
+        if self.gpus != 1 || gpus == 0 {
+            return Err(wrong(
+                "GPUs are added to a profile of one: gpus must be 1 or more",
+            ));
+        }
+        let (Some(gpu), Some(_)) = (&self.gpu, &self.link) else {
+            return Err(wrong("more than one GPU needs the tables [gpu] and [link]"));
+        };
+        let freed_blocks = gpu.weights_gb * 1e9 / gpu.block_bytes(self.block_size_tokens);
+        let blocks =
+            f64::from(gpus) * f64::from(self.kv_blocks) + f64::from(gpus - 1) * freed_blocks;
+        Ok(Profile {
+            gpus,
+            kv_blocks: blocks as u32,
+            ..self.clone()
+        })
+    }
+
+    /// Memory of each GPU in use and free, bytes: weights, activations, and the whole KV pool, which is reserved at
+    /// the start as vLLM does. Absent where the profile does not tell.
+    pub fn gpu_memory_bytes(&self) -> Option<(f64, f64)> {
+        let gpu = self.gpu.as_ref()?;
+        let gpus = f64::from(self.gpus);
+        let pool = f64::from(self.kv_blocks) * gpu.block_bytes(self.block_size_tokens);
+        let used = (gpu.weights_gb * 1e9 + pool) / gpus + gpu.activations_gb * 1e9;
+        let all = gpu.memory_gb * 1e9;
+        Some((used.min(all), (all - used).max(0.0)))
+    }
+
     /// Blocks that hold `tokens`.
     pub fn blocks_for(&self, tokens: u32) -> u32 {
         tokens.div_ceil(self.block_size_tokens)
@@ -149,15 +212,17 @@ impl Profile {
         if self.max_num_batched_tokens < self.max_num_seqs {
             return Err("max_num_batched_tokens must be at least max_num_seqs".to_owned());
         }
-        let costs = [
-            self.step.fixed_us,
-            self.step.prefill_token_us,
-            self.step.decode_sequence_us,
-            self.step.kv_token_us,
-            self.output.sigma,
-        ];
-        if costs.iter().any(|cost| !cost.is_finite() || *cost < 0.0) || self.step.fixed_us <= 0.0 {
-            return Err("costs must be finite and not negative, fixed_us above 0".to_owned());
+        self.step.check()?;
+        if !self.output.sigma.is_finite() || self.output.sigma < 0.0 {
+            return Err("output.sigma must be finite and not negative".to_owned());
+        }
+        self.gpu.as_ref().map_or(Ok(()), GpuMemory::check)?;
+        self.link.as_ref().map_or(Ok(()), Link::check)?;
+        self.cpu.as_ref().map_or(Ok(()), CpuCost::check)?;
+        if self.gpus == 0 || (self.gpus > 1 && self.link.is_none()) {
+            return Err(
+                "gpus must be at least 1, and more than 1 need the table [link]".to_owned(),
+            );
         }
         if !self.output.median_tokens.is_finite() || self.output.median_tokens < 1.0 {
             return Err("output.median_tokens must be at least 1".to_owned());
@@ -166,6 +231,21 @@ impl Profile {
             return Err("kv_blocks cannot hold one sequence of max_model_len_tokens".to_owned());
         }
         Ok(())
+    }
+}
+
+/// Sets `key`, which may name a table first: `cpu.cores`.
+fn set(table: &mut toml::Table, key: &str, value: &toml::Value) -> Result<(), String> {
+    let Some((name, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value.clone());
+        return Ok(());
+    };
+    let inner = table
+        .entry(name)
+        .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    match inner {
+        toml::Value::Table(inner) => set(inner, rest, value),
+        _ => Err(format!("{key}: {name} is no table")),
     }
 }
 

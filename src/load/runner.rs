@@ -76,7 +76,7 @@ pub struct RunSpec {
 }
 
 /// How late requests were issued, against the plan.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SendLag {
     /// median, ms
     pub p50_ms: f64,
@@ -340,7 +340,8 @@ impl Sender {
     }
 }
 
-fn send_lag(samples: &[Sample]) -> Option<SendLag> {
+/// How late these were issued; `None` if none was.
+pub fn send_lag(samples: &[Sample]) -> Option<SendLag> {
     let sorted = |lag_ms: fn(&Sample) -> Option<f64>| {
         let mut lags_ms: Vec<f64> = samples.iter().filter_map(lag_ms).collect();
         lags_ms.sort_unstable_by(f64::total_cmp);

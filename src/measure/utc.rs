@@ -7,6 +7,15 @@ pub fn utc_now() -> String {
     utc_stamp(wall_ns() / 1_000_000_000)
 }
 
+/// Then as `2024-01-31 23:59:59 UTC`, from nanoseconds since the epoch.
+pub fn utc_words(since_epoch_ns: u64) -> String {
+    let stamp = utc_stamp(since_epoch_ns / 1_000_000_000);
+    let part = |from: usize, to: usize| stamp.get(from..to).unwrap_or_default();
+    let (year, month, day) = (part(0, 4), part(4, 6), part(6, 8));
+    let (hour, minute, second) = (part(9, 11), part(11, 13), part(13, 15));
+    format!("{year}-{month}-{day} {hour}:{minute}:{second} UTC")
+}
+
 /// `20240131T235959` in UTC, from seconds since the epoch. Days to date after Howard Hinnant.
 fn utc_stamp(since_epoch_s: u64) -> String {
     let (days, second) = (since_epoch_s / 86_400, since_epoch_s % 86_400);
@@ -36,5 +45,9 @@ mod tests {
         assert_eq!(utc_stamp(951_782_399), "20000228T235959");
         assert_eq!(utc_stamp(951_782_400), "20000229T000000");
         assert_eq!(utc_stamp(1_700_000_000), "20231114T221320");
+        assert_eq!(
+            utc_words(1_700_000_000 * 1_000_000_000),
+            "2023-11-14 22:13:20 UTC"
+        );
     }
 }

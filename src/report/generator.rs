@@ -1,6 +1,6 @@
 //! Whether a run says something about the server, or only about its own generator. Pure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::load::runner::{GeneratorUse, SendLag};
 
@@ -10,7 +10,7 @@ const BUSY_SHARE: f64 = 0.85;
 const LATE_MS: f64 = 10.0;
 
 /// What holds the generator back, if anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// its core is used up
@@ -20,7 +20,7 @@ pub enum Bottleneck {
 }
 
 /// What the generator cost and how it kept up.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// share of one core that its thread used; absent where the system does not tell
     pub cpu_share: Option<f64>,

@@ -76,7 +76,8 @@ impl Goodput {
     }
 }
 
-fn is_good(objectives: &[Objective], sample: &Sample) -> bool {
+/// Whether a request met all of it; a failed one never did.
+pub fn is_good(objectives: &[Objective], sample: &Sample) -> bool {
     sample.failure.is_none()
         && objectives
             .iter()

@@ -1,14 +1,29 @@
 //! What is drawn from runs for people to read.
 
+pub mod both_sides;
+pub mod capacity;
+pub mod curves;
 pub mod distribution;
+pub mod document;
+pub mod figures;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod generator;
 pub mod goodput;
+pub mod instances;
+pub mod isolation;
 pub mod latency;
 pub mod load_summary;
+pub mod page;
+pub mod point;
+pub mod quantiles;
+pub mod scaling;
+pub mod slices;
 pub mod statistics;
 pub mod steadiness;
 pub mod terminal;
 pub mod throughput;
+pub mod watched;
 pub mod window;
 
 /// A request issued at `issued_ms` as planned, its first output after `ttft_ms`, further chunks after

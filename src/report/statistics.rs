@@ -132,6 +132,41 @@ fn students_t(freedom: f64, q: f64) -> Option<f64> {
     Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(q))
 }
 
+/// Interval of the ratio of the means of `a` and `b`, which are independent of each other: Student's t on the logarithm,
+/// its variance by the delta method, its degrees of freedom after Welch 1947. `None` with fewer than 2 values on a side,
+/// a mean that is not above 0, or a confidence outside 0 to 1.
+pub fn ratio_of_means_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<Interval> {
+    if !(confidence > 0.0 && confidence < 1.0) {
+        return None;
+    }
+    let ((mean_a, part_a), (mean_b, part_b)) = (log_variance(a)?, log_variance(b)?);
+    let estimate = mean_a / mean_b;
+    let variance = part_a + part_b;
+    if variance == 0.0 {
+        return Some(Interval {
+            estimate,
+            low: estimate,
+            high: estimate,
+        });
+    }
+    let share = |part: f64, n: usize| part * part / (n - 1) as f64;
+    let freedom = variance * variance / (share(part_a, a.len()) + share(part_b, b.len()));
+    let half = students_t(freedom, (1.0 + confidence) / 2.0)? * variance.sqrt();
+    Some(Interval {
+        estimate,
+        low: estimate * (-half).exp(),
+        high: estimate * half.exp(),
+    })
+}
+
+/// A mean above 0 and the variance of its logarithm, s² / (n · mean²).
+fn log_variance(values: &[f64]) -> Option<(f64, f64)> {
+    let mean = mean(values).filter(|mean| *mean > 0.0 && mean.is_finite())?;
+    let n = values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() >= 2).then(|| (mean, squares / (n - 1.0) / n / (mean * mean)))
+}
+
 /// Efron, "Better Bootstrap Confidence Intervals", 1987: percentiles of resampled means, moved
 /// for bias (z0) and for the spread's change with the mean (acceleration, by jackknife).
 fn bca_interval(values: &[f64], confidence: f64, rng: &mut impl Rng) -> Option<Interval> {

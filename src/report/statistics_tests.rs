@@ -210,3 +210,23 @@ fn sign_flips_reject_no_more_than_they_say() {
     });
     assert!((0.03..=0.07).contains(&rejected), "{rejected}");
 }
+
+#[test]
+fn a_ratio_of_means_is_covered_as_often_as_asked() {
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut draw = |mean: f64, n: usize| -> Vec<f64> {
+        let one = |_| mean * (1.0 + 0.2 * (rng.random::<f64>() + rng.random::<f64>() - 1.0));
+        (0..n).map(one).collect()
+    };
+    let covered = (0..1000)
+        .filter(|_| {
+            let (a, b) = (draw(7.8, 10), draw(10.0, 6));
+            ratio_of_means_interval(&a, &b, 0.9).unwrap().contains(0.78)
+        })
+        .count();
+    assert!((870..=930).contains(&covered), "{covered}");
+    assert_eq!(ratio_of_means_interval(&[1.0], &[1.0, 1.0], 0.9), None);
+    assert_eq!(ratio_of_means_interval(&[1.0, 2.0], &[0.0, 0.0], 0.9), None);
+    let exact = ratio_of_means_interval(&[2.0, 2.0], &[4.0, 4.0], 0.9).unwrap();
+    assert_eq!((exact.low, exact.high), (0.5, 0.5));
+}

@@ -4,6 +4,8 @@
 //! asked for a trend: Mann (1945) and Kendall for whether there is one, Sen's slope (1968) for how large.
 //! Medians of bins, not single requests: neighbours share a queue and are no independent samples.
 
+use std::borrow::Borrow;
+
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -53,11 +55,12 @@ pub enum Steadiness {
 
 impl Steadiness {
     /// Looks at the complete requests of a window.
-    pub fn of(samples: &[Sample], window: &Window) -> Steadiness {
+    pub fn of<S: Borrow<Sample>>(samples: &[S], window: &Window) -> Steadiness {
         let span_ns = window.to_ns.saturating_sub(window.from_ns);
         let mut bins: [Vec<&Sample>; BINS] = Default::default();
         let mut ends = [0_u64; BINS];
-        for sample in samples.iter().filter(|sample| sample.failure.is_none()) {
+        let all = samples.iter().map(Borrow::borrow);
+        for sample in all.filter(|sample: &&Sample| sample.failure.is_none()) {
             if let Some(at) = bin(entered_ns(sample), window, span_ns) {
                 bins[at].push(sample);
             }

@@ -4,6 +4,8 @@
 //! the seconds their chunks came. Requests issued before the window that end inside it count, those that
 //! end after it do not, so neither ramp nor drain enters.
 
+use std::borrow::Borrow;
+
 use serde::Serialize;
 
 use super::latency::output_tokens;
@@ -29,13 +31,14 @@ pub struct Throughput {
 
 impl Throughput {
     /// Work of a whole run that falls into the window; `None` if the window has no length.
-    pub fn of(samples: &[Sample], window: &Window) -> Option<Throughput> {
+    pub fn of<S: Borrow<Sample>>(samples: &[S], window: &Window) -> Option<Throughput> {
         let seconds = window.length_s();
         if seconds <= 0.0 {
             return None;
         }
         let inside = |at_ns: u64| (window.from_ns..=window.until_ns).contains(&at_ns);
-        let complete = || samples.iter().filter(|sample| sample.failure.is_none());
+        let all = || samples.iter().map(Borrow::borrow);
+        let complete = || all().filter(|sample: &&Sample| sample.failure.is_none());
         let begun = complete().filter(|sample| sample.first_output_ns.is_some_and(inside));
         let mut output = OutputTokens::new(window);
         complete().for_each(|sample| output.add(sample));
@@ -45,7 +48,7 @@ impl Throughput {
             input_tokens: begun.map(prompt_tokens).sum(),
             output_tokens: output.sum,
             peak_output_tokens_per_s: output.peak(),
-            max_concurrent: max_concurrent(samples, window),
+            max_concurrent: max_concurrent(all(), window),
         })
     }
 
@@ -71,6 +74,22 @@ fn prompt_tokens(sample: &Sample) -> u64 {
         .unwrap_or(u64::from(sample.planned_prompt_tokens))
 }
 
+/// When each output chunk came, and its tokens: an equal share of the answer's.
+pub fn chunks(sample: &Sample) -> impl Iterator<Item = (u64, f64)> {
+    let ends = sample.first_output_ns.zip(sample.last_output_ns);
+    let known = output_tokens(sample).zip(ends);
+    known.into_iter().flat_map(|(tokens, (first_ns, last_ns))| {
+        let share = tokens as f64 / (sample.gaps_us.len() + 1) as f64;
+        let later = sample.gaps_us.iter().scan(first_ns, move |at_ns, gap_us| {
+            *at_ns += u64::from(*gap_us) * 1000;
+            // Gaps are in whole µs: the sum may pass the last stamp by less than one.
+            Some((*at_ns).min(last_ns))
+        });
+        let all = std::iter::once(first_ns).chain(later);
+        all.map(move |at_ns| (at_ns, share))
+    })
+}
+
 /// Tokens by the second they came in.
 struct OutputTokens<'a> {
     window: &'a Window,
@@ -87,19 +106,9 @@ impl<'a> OutputTokens<'a> {
         }
     }
 
-    /// Each chunk carries an equal share of the answer's tokens.
     fn add(&mut self, sample: &Sample) {
-        let ends = sample.first_output_ns.zip(sample.last_output_ns);
-        let (Some(tokens), Some((first_ns, last_ns))) = (output_tokens(sample), ends) else {
-            return;
-        };
-        let share = tokens as f64 / (sample.gaps_us.len() + 1) as f64;
-        let mut at_ns = first_ns;
-        self.add_chunk(at_ns, share);
-        for gap_us in &sample.gaps_us {
-            at_ns += u64::from(*gap_us) * 1000;
-            // Gaps are in whole µs: the sum may pass the last stamp by less than one.
-            self.add_chunk(at_ns.min(last_ns), share);
+        for (at_ns, tokens) in chunks(sample) {
+            self.add_chunk(at_ns, tokens);
         }
     }
 
@@ -122,8 +131,8 @@ impl<'a> OutputTokens<'a> {
     }
 }
 
-fn max_concurrent(samples: &[Sample], window: &Window) -> u64 {
-    let mut turns = Vec::with_capacity(samples.len() * 2);
+fn max_concurrent<'a>(samples: impl Iterator<Item = &'a Sample>, window: &Window) -> u64 {
+    let mut turns = Vec::new();
     for sample in samples {
         let (from_ns, to_ns) = (entered_ns(sample), sample.end_ns);
         if from_ns <= window.until_ns && to_ns >= window.from_ns {
@@ -177,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_window_without_length_has_no_throughput() {
-        assert_eq!(Throughput::of(&[], &window(1_000, 1_000)), None);
+        assert_eq!(Throughput::of::<Sample>(&[], &window(1_000, 1_000)), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The discrete-event loop: arrivals and engine steps in order of virtual time.
+//! The discrete-event loop: requests and engine steps in order of virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,14 +10,23 @@ use evenkeel_policies::scheduler::Scheduler;
 use evenkeel_policies::shape::{Api, RequestShape};
 
 use super::SimulateError;
+use super::connections::Connections;
+use super::flow::Flow;
+use super::generator::{Generator, GeneratorCost};
+use super::looks::Looks;
 use super::outcome::{SimRequest, SimResult};
 use crate::engine::model::{Emission, Engine, Request};
 use crate::engine::profile::Profile;
+use crate::load::runner::{GeneratorUse, Pace, planned};
+use crate::load::sample::{Failure, Sample};
 use crate::load::workload::PlannedRequest;
+use crate::study::monitor::Reading;
 
 /// Tokens and time between two reports of progress, as the live lease reports it.
 const PROGRESS_TOKENS: u32 = 16;
 const PROGRESS_NS: u64 = 100_000_000;
+/// A refusal takes its way over the network too; so a closed loop that is always refused comes to an end.
+const REFUSAL_NS: u64 = 1_000_000;
 
 /// A fleet and the policy before it.
 #[derive(Debug, Clone)]
@@ -34,14 +43,51 @@ pub struct FleetSpec {
     pub limit_factor: f64,
 }
 
+/// What a fleet is put through.
+pub(super) struct Course {
+    /// who sends; the first one's end is the end of all
+    pub(super) flows: Vec<Flow>,
+    /// what sending costs
+    pub(super) generator: GeneratorCost,
+    /// chooses instances in the policy's place
+    pub(super) connections: Option<Connections>,
+    /// time between two looks at the fleet
+    pub(super) look_every_ns: Option<u64>,
+}
+
+/// What came of it.
+pub(super) struct Driven {
+    pub(super) jobs: Vec<Job>,
+    pub(super) busy: Vec<f64>,
+    pub(super) end_ns: u64,
+    pub(super) readings: Vec<Reading>,
+    pub(super) generator: GeneratorUse,
+}
+
+/// A request that was issued: as the fleet saw it, and as its client did.
+pub(super) struct Job {
+    pub(super) flow: usize,
+    pub(super) place: u32,
+    pub(super) fleet: SimRequest,
+    pub(super) client: Sample,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// a step of this instance ends; before arrivals of the same instant, so that they see its end
     StepEnd(usize),
-    /// a request of the plan comes
+    /// a request may be ready on this idle instance
+    Ready(usize),
+    /// a request comes to the balancer
     Arrive(usize),
+    /// the client of a request has its last byte
+    Answered(usize),
+    /// a flow's next request is due
+    Due(usize),
     /// a request that waits in a queue may have waited too long
     Expire,
+    /// the monitor looks
+    Look,
 }
 
 struct Live {
@@ -51,18 +97,25 @@ struct Live {
 }
 
 struct Clockwork<'a> {
-    plan: &'a [PlannedRequest],
     spec: &'a FleetSpec,
     scheduler: Scheduler,
     predictor: OutputPredictor,
     engines: Vec<Engine>,
     stepping: Vec<bool>,
+    /// when each idle instance is looked at again
+    ready_ns: Vec<u64>,
     busy_ns: Vec<u64>,
+    flows: Vec<Flow>,
+    due: Vec<bool>,
+    generator: Generator,
+    connections: Option<Connections>,
+    looks: Option<Looks>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     live: HashMap<u64, Live>,
-    requests: Vec<SimRequest>,
+    jobs: Vec<Job>,
     actions: Vec<Action>,
     emissions: Vec<Emission>,
+    open: u64,
     end_ns: u64,
 }
 
@@ -72,10 +125,27 @@ pub fn run(
     plan: &[PlannedRequest],
     seed: u64,
 ) -> Result<SimResult, SimulateError> {
+    let requests = planned(plan.into());
+    let course = Course {
+        flows: vec![Flow::new(requests, Pace::Schedule, 0)],
+        generator: GeneratorCost::default(),
+        connections: None,
+        look_every_ns: None,
+    };
+    let driven = drive(spec, course, seed)?;
+    Ok(SimResult {
+        requests: driven.jobs.into_iter().map(|job| job.fleet).collect(),
+        busy: driven.busy,
+        end_ns: driven.end_ns,
+    })
+}
+
+/// Puts a fleet through a course, to the last byte of the last answer.
+pub(super) fn drive(spec: &FleetSpec, course: Course, seed: u64) -> Result<Driven, SimulateError> {
     if spec.slow_factors.is_empty() {
         return Err(SimulateError::NoInstance);
     }
-    let mut clockwork = Clockwork::new(spec, plan, seed)?;
+    let mut clockwork = Clockwork::new(spec, course, seed)?;
     while let Some(Reverse((now_ns, event))) = clockwork.events.pop() {
         clockwork.take(now_ns, event);
     }
@@ -83,14 +153,11 @@ pub fn run(
 }
 
 impl<'a> Clockwork<'a> {
-    fn new(
-        spec: &'a FleetSpec,
-        plan: &'a [PlannedRequest],
-        seed: u64,
-    ) -> Result<Self, SimulateError> {
+    fn new(spec: &'a FleetSpec, course: Course, seed: u64) -> Result<Self, SimulateError> {
         let mut scheduler = Scheduler::new(&spec.policy, seed)?;
         let mut actions = Vec::new();
-        for id in 0..spec.slow_factors.len() as u32 {
+        let instances = spec.slow_factors.len();
+        for id in 0..instances as u32 {
             scheduler.add_instance(0, InstanceId(id), 1.0, &mut actions);
         }
         let engine = |factor: &f64| {
@@ -98,60 +165,133 @@ impl<'a> Clockwork<'a> {
             engine.set_speed_factor(*factor);
             engine
         };
-        let arrive = |(index, request): (usize, &PlannedRequest)| {
-            Reverse((request.at_ns, Event::Arrive(index)))
-        };
-        Ok(Clockwork {
-            plan,
+        let mut clockwork = Clockwork {
             spec,
             scheduler,
             predictor: OutputPredictor::new(spec.default_output_tokens),
             engines: spec.slow_factors.iter().map(engine).collect(),
-            stepping: vec![false; spec.slow_factors.len()],
-            busy_ns: vec![0; spec.slow_factors.len()],
-            events: plan.iter().enumerate().map(arrive).collect(),
+            stepping: vec![false; instances],
+            ready_ns: vec![0; instances],
+            busy_ns: vec![0; instances],
+            due: vec![false; course.flows.len()],
+            flows: course.flows,
+            generator: Generator::new(course.generator),
+            connections: course.connections,
+            looks: course
+                .look_every_ns
+                .map(|every| Looks::new(every, instances)),
+            events: BinaryHeap::new(),
             live: HashMap::new(),
-            requests: plan.iter().map(waiting).collect(),
+            jobs: Vec::new(),
             actions,
             emissions: Vec::new(),
+            open: 0,
             end_ns: 0,
-        })
+        };
+        for flow in 0..clockwork.flows.len() {
+            clockwork.announce(0, flow);
+        }
+        if let Some(looks) = &clockwork.looks {
+            let first_ns = looks.every_ns();
+            clockwork.push(first_ns, Event::Look);
+        }
+        Ok(clockwork)
+    }
+
+    fn push(&mut self, at_ns: u64, event: Event) {
+        self.events.push(Reverse((at_ns, event)));
     }
 
     fn take(&mut self, now_ns: u64, event: Event) {
         match event {
-            Event::Arrive(index) => self.arrive(now_ns, index),
             Event::StepEnd(instance) => self.step_end(now_ns, instance),
+            Event::Ready(instance) => self.start_step(now_ns, instance),
+            Event::Arrive(job) => self.arrive(now_ns, job),
+            Event::Answered(job) => self.answered(now_ns, job),
+            Event::Due(flow) => self.issue(now_ns, flow),
             Event::Expire => self.scheduler.expire(now_ns, &mut self.actions),
+            Event::Look => return self.look(now_ns),
         }
         self.perform_actions(now_ns);
         self.end_ns = self.end_ns.max(now_ns);
     }
 
-    fn arrive(&mut self, now_ns: u64, index: usize) {
-        let shape = self.shape(&self.plan[index]);
-        let ticket = Ticket(index as u64);
-        match self
-            .scheduler
-            .arrive(now_ns, ticket, &shape, &[], &mut self.actions)
-        {
+    /// Puts the next request of a flow into the clockwork, once.
+    fn announce(&mut self, now_ns: u64, flow: usize) {
+        if self.due[flow] {
+            return;
+        }
+        if let Some(at_ns) = self.flows[flow].due_ns(now_ns) {
+            self.due[flow] = true;
+            self.push(at_ns, Event::Due(flow));
+        }
+    }
+
+    fn issue(&mut self, now_ns: u64, flow: usize) {
+        self.due[flow] = false;
+        if let Some((request, place)) = self.flows[flow].take(now_ns) {
+            self.send_off(now_ns, flow, place, &request);
+        }
+        if flow == 0 && self.flows[0].is_done() {
+            self.flows.iter_mut().for_each(Flow::stop);
+        }
+        self.announce(now_ns, flow);
+    }
+
+    fn send_off(&mut self, now_ns: u64, flow: usize, place: u32, request: &PlannedRequest) {
+        let turn = self.generator.issue(now_ns);
+        // A closed loop has no time to keep: it plans as it takes a request up.
+        let planned_ns = match self.flows[flow].is_scheduled() {
+            true => request.at_ns,
+            false => turn.begin_ns,
+        };
+        let mut client = Sample::planned(request, planned_ns);
+        client.issued_ns = Some(turn.begin_ns);
+        client.sent_ns = Some(turn.end_ns);
+        let job = self.jobs.len();
+        self.jobs.push(Job {
+            flow,
+            place,
+            fleet: coming(request, turn.end_ns),
+            client,
+        });
+        self.open += 1;
+        if turn.end_ns == now_ns {
+            self.arrive(now_ns, job);
+        } else {
+            self.push(turn.end_ns, Event::Arrive(job));
+        }
+    }
+
+    fn arrive(&mut self, now_ns: u64, job: usize) {
+        let shape = self.shape(&self.jobs[job]);
+        let ticket = Ticket(job as u64);
+        let (scheduler, actions) = (&mut self.scheduler, &mut self.actions);
+        let arrival = match &self.connections {
+            None => scheduler.arrive(now_ns, ticket, &shape, &[], actions),
+            Some(connections) => {
+                let instance = connections.instance(&self.jobs[job], self.flows[0].is_scheduled());
+                scheduler.arrive_pinned(now_ns, ticket, &shape, InstanceId(instance), actions)
+            }
+        };
+        match arrival {
             Arrival::Send(grant) => self.send(now_ns, &grant),
-            Arrival::Shed(_) => self.requests[index].refused = true,
+            Arrival::Shed(_) => self.refuse(now_ns, job, Failure::Refused, 429),
             Arrival::Queued { .. } => {
                 if let Some(deadline_ns) = self.scheduler.next_deadline() {
-                    self.events
-                        .push(Reverse((deadline_ns.max(now_ns), Event::Expire)));
+                    self.push(deadline_ns.max(now_ns), Event::Expire);
                 }
             }
         }
     }
 
-    fn shape(&self, request: &PlannedRequest) -> RequestShape {
-        let limit = (f64::from(request.output_tokens) * self.spec.limit_factor).round() as u32;
+    fn shape(&self, job: &Job) -> RequestShape {
+        let output_tokens = f64::from(job.client.planned_output_tokens);
+        let limit = (output_tokens * self.spec.limit_factor).round() as u32;
         RequestShape {
             api: Api::Chat,
             model: 0,
-            prompt_tokens: request.prompt_tokens,
+            prompt_tokens: job.fleet.prompt_tokens,
             cached_tokens: 0,
             max_output_tokens: Some(limit),
             predicted_output_tokens: self.predictor.predict(
@@ -163,34 +303,29 @@ impl<'a> Clockwork<'a> {
             ),
             choices: 1,
             stream: true,
-            body_bytes: u64::from(request.prompt_tokens) * 4,
+            body_bytes: u64::from(job.fleet.prompt_tokens) * 4,
             session: None,
         }
     }
 
     /// Gives a request to the instance that was chosen for it.
     fn send(&mut self, now_ns: u64, grant: &Grant) {
-        let index = grant.ticket.0 as usize;
-        let (request, instance) = (&self.plan[index], grant.instance.0 as usize);
-        let submitted = self.engines[instance].submit(
-            now_ns,
-            Request {
-                id: grant.ticket.0,
-                prompt_tokens: request.prompt_tokens,
-                block_hashes: Vec::new(),
-                output_tokens: request.output_tokens,
-            },
-        );
-        self.requests[index].sent_ns = Some(now_ns);
-        self.requests[index].instance = Some(grant.instance.0);
-        if submitted.is_err() {
-            self.requests[index].refused = true;
-            self.scheduler.finish(
-                now_ns,
-                grant.lease,
-                &Observation::default(),
-                &mut self.actions,
-            );
+        let (at, instance) = (grant.ticket.0 as usize, grant.instance.0 as usize);
+        let job = &mut self.jobs[at];
+        job.fleet.sent_ns = Some(now_ns);
+        job.fleet.instance = Some(grant.instance.0);
+        job.fleet.outstanding_requests = Some(grant.outstanding_requests);
+        let request = Request {
+            id: grant.ticket.0,
+            prompt_tokens: job.fleet.prompt_tokens,
+            block_hashes: Vec::new(),
+            output_tokens: job.client.planned_output_tokens,
+        };
+        if self.engines[instance].submit(now_ns, request).is_err() {
+            self.refuse(now_ns, at, Failure::Status, 400);
+            let observation = Observation::default();
+            self.scheduler
+                .finish(now_ns, grant.lease, &observation, &mut self.actions);
             return;
         }
         let live = Live {
@@ -209,8 +344,12 @@ impl<'a> Clockwork<'a> {
         if let Some(end_ns) = self.engines[instance].start_step(now_ns) {
             self.stepping[instance] = true;
             self.busy_ns[instance] += end_ns - now_ns;
-            self.events
-                .push(Reverse((end_ns, Event::StepEnd(instance))));
+            self.push(end_ns, Event::StepEnd(instance));
+        } else if let Some(ready_ns) = self.engines[instance].next_ready_ns()
+            && self.ready_ns[instance] != ready_ns
+        {
+            self.ready_ns[instance] = ready_ns;
+            self.push(ready_ns.max(now_ns), Event::Ready(instance));
         }
     }
 
@@ -228,27 +367,28 @@ impl<'a> Clockwork<'a> {
     }
 
     fn token(&mut self, now_ns: u64, emission: &Emission) {
-        let request = &mut self.requests[emission.request as usize];
-        request.output_tokens = emission.token_index + 1;
-        request.last_ns = Some(now_ns);
+        let job = &mut self.jobs[emission.request as usize];
+        let tokens = emission.token_index + 1;
+        job.fleet.output_tokens = tokens;
+        job.fleet.last_ns = Some(now_ns);
+        let read_ns = self.generator.read(now_ns).end_ns;
+        job.see_chunk(read_ns);
         let Some(live) = self.live.get_mut(&emission.request) else {
             return;
         };
-        if request.first_ns.is_none() {
-            request.first_ns = Some(now_ns);
+        if job.fleet.first_ns.is_none() {
+            job.fleet.first_ns = Some(now_ns);
             self.scheduler.first_output(now_ns, live.lease);
         }
-        let tokens = emission.token_index + 1;
         if emission.finished {
-            self.scheduler.finish(
-                now_ns,
-                live.lease,
-                &Observation::default(),
-                &mut self.actions,
-            );
+            job.see_end(read_ns);
+            let observation = Observation::default();
+            self.scheduler
+                .finish(now_ns, live.lease, &observation, &mut self.actions);
             self.predictor
                 .observe("model", Api::Chat, None, u64::from(tokens));
             self.live.remove(&emission.request);
+            self.push(read_ns, Event::Answered(emission.request as usize));
         } else if tokens >= live.reported_tokens + PROGRESS_TOKENS
             || now_ns >= live.reported_ns + PROGRESS_NS
         {
@@ -265,33 +405,85 @@ impl<'a> Clockwork<'a> {
             for action in std::mem::take(&mut self.actions) {
                 match action {
                     Action::Grant(grant) => self.send(now_ns, &grant),
-                    Action::Shed { ticket, .. } => self.requests[ticket.0 as usize].refused = true,
+                    Action::Shed { ticket, .. } => {
+                        self.refuse(now_ns, ticket.0 as usize, Failure::Refused, 429);
+                    }
                 }
             }
         }
     }
 
-    fn result(self) -> SimResult {
+    fn refuse(&mut self, now_ns: u64, at: usize, failure: Failure, status: u16) {
+        let read_ns = self.generator.read(now_ns + REFUSAL_NS).end_ns;
+        let job = &mut self.jobs[at];
+        job.fleet.refused = true;
+        job.client.failure = Some(failure);
+        job.client.status = Some(status);
+        job.client.head_ns = Some(read_ns);
+        job.client.end_ns = read_ns;
+        self.push(read_ns, Event::Answered(at));
+    }
+
+    fn answered(&mut self, now_ns: u64, job: usize) {
+        let (flow, place) = (self.jobs[job].flow, self.jobs[job].place);
+        self.open -= 1;
+        self.flows[flow].give_back(place);
+        self.announce(now_ns, flow);
+    }
+
+    fn look(&mut self, now_ns: u64) {
+        let Some(looks) = &mut self.looks else { return };
+        looks.look(now_ns, &self.engines, &self.generator, self.open);
+        if !self.events.is_empty() {
+            let next_ns = now_ns + looks.every_ns();
+            self.push(next_ns, Event::Look);
+        }
+    }
+
+    fn result(self) -> Driven {
         let span = self.end_ns.max(1) as f64;
-        SimResult {
-            requests: self.requests,
-            busy: self
-                .busy_ns
-                .iter()
-                .map(|busy| *busy as f64 / span)
-                .collect(),
+        let share = |busy_ns: &u64| *busy_ns as f64 / span;
+        let connections = self.jobs.iter().map(|job| u64::from(job.place) + 1).max();
+        Driven {
+            jobs: self.jobs,
+            busy: self.busy_ns.iter().map(share).collect(),
             end_ns: self.end_ns,
+            readings: self.looks.map(Looks::readings).unwrap_or_default(),
+            generator: self.generator.used(self.end_ns, connections.unwrap_or(0)),
         }
     }
 }
 
-fn waiting(request: &PlannedRequest) -> SimRequest {
+impl Job {
+    fn see_chunk(&mut self, read_ns: u64) {
+        let client = &mut self.client;
+        match client.last_output_ns {
+            None => {
+                client.status = Some(200);
+                client.head_ns = Some(read_ns);
+                client.first_output_ns = Some(read_ns);
+            }
+            Some(last_ns) => client.gaps_us.push(((read_ns - last_ns) / 1000) as u32),
+        }
+        client.last_output_ns = Some(read_ns);
+        client.output_chunks += 1;
+    }
+
+    fn see_end(&mut self, read_ns: u64) {
+        self.client.end_ns = read_ns;
+        self.client.prompt_tokens = Some(u64::from(self.fleet.prompt_tokens));
+        self.client.output_tokens = Some(u64::from(self.fleet.output_tokens));
+    }
+}
+
+fn coming(request: &PlannedRequest, arrived_ns: u64) -> SimRequest {
     SimRequest {
         index: request.index,
         class: request.class,
-        arrived_ns: request.at_ns,
+        arrived_ns,
         sent_ns: None,
         instance: None,
+        outstanding_requests: None,
         first_ns: None,
         last_ns: None,
         prompt_tokens: request.prompt_tokens,

@@ -13,6 +13,8 @@ pub struct SimRequest {
     pub sent_ns: Option<u64>,
     /// the instance
     pub instance: Option<u32>,
+    /// requests open there before it
+    pub outstanding_requests: Option<u32>,
     /// first output token
     pub first_ns: Option<u64>,
     /// last output token

@@ -13,6 +13,10 @@
 //! ```
 
 pub mod monitor;
+pub mod point;
+pub mod problem;
+pub mod read;
+mod request_line;
 pub mod setting;
 
 use serde::{Deserialize, Serialize};

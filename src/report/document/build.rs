@@ -1,0 +1,57 @@
+//! Puts a report together from studies. Pure.
+
+use super::identity::Identity;
+use super::told::ToldStudy;
+use super::{
+    Document, Origin, definitions, fleet, latency, load, points, scenarios, setting, ttft,
+};
+use crate::measure::utc::utc_words;
+
+impl Document {
+    /// The report of these studies, at least one.
+    pub fn of(studies: &[ToldStudy]) -> Document {
+        let identity = Identity::over(studies);
+        let mut sections = vec![
+            load::section(studies, &identity),
+            latency::section(studies, &identity),
+        ];
+        sections.push(ttft::section(studies, &identity));
+        sections.push(fleet::section(studies, &identity));
+        sections.extend(scenarios::mixed(studies, &identity));
+        sections.extend(scenarios::offline(studies, &identity));
+        sections.push(points::section(studies));
+        sections.push(setting::section(studies, &identity));
+        let names: Vec<&str> = studies
+            .iter()
+            .map(|study| study.file.name.as_str())
+            .collect();
+        Document {
+            title: names.join(" and "),
+            made_from: studies.iter().map(origin).collect(),
+            heads: Vec::new(),
+            warnings: Vec::new(),
+            instances: instances(studies),
+            sections,
+            definitions: definitions::all(),
+        }
+    }
+}
+
+fn origin(study: &ToldStudy) -> Origin {
+    Origin {
+        folder: study.folder.clone(),
+        name: study.file.name.clone(),
+        version: study.file.version.clone(),
+        started: utc_words(study.file.started_unix_ns),
+        points: study.points.len() as u64,
+        unfinished: study.unfinished.clone(),
+    }
+}
+
+fn instances(studies: &[ToldStudy]) -> Vec<u32> {
+    let points = studies.iter().flat_map(|study| &study.points);
+    let mut counts: Vec<u32> = points.map(|point| point.view.setting.instances).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}

@@ -1,0 +1,74 @@
+//! The section of single points: course over time, single requests, each instance, what was set. Pure.
+
+use super::fleet::instance_table;
+use super::told::{ToldPoint, ToldStudy, load_words};
+use super::{Choice, Chosen, Part, Section, course, requests};
+use crate::study::point::Point;
+
+/// What is told of a point itself, from its requests and looks.
+pub fn details(point: &Point, place: &str) -> Vec<Part> {
+    vec![
+        Part::Panels(course::of(point, place)),
+        Part::Rows(requests::of(point, place)),
+    ]
+}
+
+/// The section.
+pub fn section(studies: &[ToldStudy]) -> Section {
+    let mut options = Vec::new();
+    for study in studies {
+        options.extend(
+            study
+                .points
+                .iter()
+                .map(|point| option(study, point, studies.len() > 1)),
+        );
+    }
+    Section {
+        id: "points".into(),
+        title: "A point in detail".into(),
+        parts: vec![Part::Choice(Choice {
+            id: "point-details".into(),
+            label: "Point".into(),
+            options,
+        })],
+    }
+}
+
+fn option(study: &ToldStudy, point: &ToldPoint, name_study: bool) -> Chosen {
+    let setting = &point.view.setting;
+    let study_name = if name_study {
+        format!("{}: ", study.file.name)
+    } else {
+        String::new()
+    };
+    let mut parts = vec![Part::Text(format!(
+        "{} instance(s) of {} GPU(s), {} ({} for each instance), lengths {}, policy {}, variant {}, seed {}.",
+        setting.instances,
+        setting.gpus_per_instance,
+        load_words(setting.load),
+        crate::report::figures::scale::label(setting.load_per_instance),
+        setting.lengths,
+        setting.policy,
+        setting.variant,
+        setting.seed,
+    ))];
+    if !setting.engine.is_empty() {
+        let engine: Vec<String> = setting
+            .engine
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
+        parts.push(Part::Text(format!("Engine: {}.", engine.join(", "))));
+    }
+    if !point.notes.is_empty() {
+        parts.push(Part::List(point.notes.clone()));
+    }
+    parts.extend(point.details.iter().cloned());
+    parts.extend(instance_table(point).map(Part::Table));
+    Chosen {
+        id: point.place.clone(),
+        name: format!("{study_name}{}", point.view.id),
+        parts,
+    }
+}

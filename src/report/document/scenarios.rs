@@ -1,0 +1,206 @@
+//! The sections of the other scenarios: batch work beside online requests, and batch work alone. Pure.
+
+use super::identity::Identity;
+use super::latency::{beside, failure_words};
+use super::table::{Cell, Column, Table, Unit};
+use super::told::{ToldPoint, ToldStudy};
+use super::{Part, Section};
+use crate::report::point::PointView;
+use crate::report::quantiles::Quantiles;
+use crate::study::{Scenario, Setting};
+
+/// Online latencies with the batch work against those without it; absent where no point has both.
+pub fn mixed(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
+    let mut table = identity.table(
+        "mixed",
+        "Online latencies, with batch work beside against without",
+        mixed_columns(),
+    );
+    for study in studies {
+        for point in &study.points {
+            let Some(batch) = point
+                .view
+                .setting
+                .batch_concurrency
+                .filter(|batch| *batch > 0)
+            else {
+                continue;
+            };
+            let alone = study
+                .points
+                .iter()
+                .find(|other| is_without(&other.view.setting, &point.view.setting));
+            identity.row(&mut table, study, point, mixed_cells(batch, point, alone));
+        }
+    }
+    (!table.rows.is_empty()).then(|| Section {
+        id: "mixed".into(),
+        title: "Isolation: batch work beside online requests".into(),
+        parts: vec![
+            Part::Text(
+                "1 × is perfect isolation: batch work changes nothing for those who wait. The online load, fleet and policy of \
+                 both are the same."
+                    .into(),
+            ),
+            Part::Table(table),
+        ],
+    })
+}
+
+/// The same online load on the same fleet, without batch work.
+fn is_without(other: &Setting, mixed: &Setting) -> bool {
+    let same = Setting {
+        scenario: other.scenario,
+        batch_concurrency: other.batch_concurrency,
+        seed: other.seed,
+        scaling: other.scaling,
+        ..mixed.clone()
+    };
+    other.batch_concurrency.unwrap_or(0) == 0
+        && other.scenario != Scenario::Offline
+        && *other == same
+}
+
+type Of = fn(&PointView) -> Option<f64>;
+
+const COMPARED: [(&str, &str, Of); 5] = [
+    ("client_ttft_p50", "TTFT P50", |v| p50(v.latencies.ttft)),
+    ("client_ttft_p99", "TTFT P99", |v| p99(v.latencies.ttft)),
+    ("tpot_p50", "TPOT P50", |v| p50(v.latencies.tpot)),
+    ("tpot_p99", "TPOT P99", |v| p99(v.latencies.tpot)),
+    ("e2e_p99", "E2E P99", |v| p99(v.latencies.e2e)),
+];
+
+fn p50(of: Option<Quantiles>) -> Option<f64> {
+    of.map(|of| of.p50)
+}
+
+fn p99(of: Option<Quantiles>) -> Option<f64> {
+    of.map(|of| of.p99)
+}
+
+fn mixed_columns() -> Vec<Column> {
+    let mut columns = vec![Column::new(
+        "batch_concurrency",
+        "batch",
+        Unit::NONE,
+        "batch requests unanswered at once",
+    )];
+    let keys = [
+        (
+            "client_ttft_p50_alone_ms",
+            "client_ttft_p50_mixed_ms",
+            "client_ttft_p50_ratio",
+        ),
+        (
+            "client_ttft_p99_alone_ms",
+            "client_ttft_p99_mixed_ms",
+            "client_ttft_p99_ratio",
+        ),
+        ("tpot_p50_alone_ms", "tpot_p50_mixed_ms", "tpot_p50_ratio"),
+        ("tpot_p99_alone_ms", "tpot_p99_mixed_ms", "tpot_p99_ratio"),
+        ("e2e_p99_alone_ms", "e2e_p99_mixed_ms", "e2e_p99_ratio"),
+    ];
+    for ((_, name, _), (alone, mixed, ratio)) in COMPARED.iter().zip(keys) {
+        columns.push(Column::new(
+            alone,
+            format!("{name} alone"),
+            Unit::MS,
+            "without batch work",
+        ));
+        columns.push(Column::new(
+            mixed,
+            "with batch",
+            Unit::MS,
+            "with batch work beside",
+        ));
+        columns.push(Column::new(
+            ratio,
+            "ratio",
+            Unit::named("×"),
+            "with over without",
+        ));
+    }
+    columns.extend(beside());
+    columns
+}
+
+fn mixed_cells(batch: u32, point: &ToldPoint, alone: Option<&ToldPoint>) -> Vec<Cell> {
+    let mut cells = vec![Cell::from(batch)];
+    for (_, _, of) in COMPARED {
+        let (with, without) = (of(&point.view), alone.and_then(|alone| of(&alone.view)));
+        let ratio = with.zip(without).map(|(with, without)| with / without);
+        cells.extend([without.into(), with.into(), ratio.into()]);
+    }
+    let view = &point.view;
+    cells.extend([
+        view.latencies.sent.into(),
+        view.success_share.into(),
+        failure_words(&view.failures).into(),
+    ]);
+    cells
+}
+
+/// Batches that were worked off; absent without one.
+pub fn offline(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
+    let columns = vec![
+        Column::new(
+            "output_tokens_per_s",
+            "output",
+            Unit::TOK_PER_S,
+            "output tokens a second",
+        ),
+        Column::new(
+            "tokens_per_gpu_day",
+            "output a GPU a day",
+            Unit::named("tok"),
+            "output tokens a GPU would make in a day at this rate",
+        ),
+        Column::new(
+            "requests_per_s",
+            "answers",
+            Unit::REQ_PER_S,
+            "complete answers a second",
+        ),
+        Column::new(
+            "e2e_mean_ms",
+            "mean time of a request",
+            Unit::MS,
+            "issued → last byte; it must not grow with the number of instances",
+        ),
+        Column::new(
+            "seconds",
+            "whole batch",
+            Unit::S,
+            "time that throughput is taken over",
+        ),
+    ];
+    let mut all = columns;
+    all.extend(beside());
+    let mut table: Table = identity.table("offline", "Batches", all);
+    for study in studies {
+        for point in &study.points {
+            let view = &point.view;
+            if view.setting.scenario != Scenario::Offline {
+                continue;
+            }
+            let work = view.throughput;
+            let cells = [
+                Cell::from(work.map(|work| work.output_tokens_per_s)),
+                work.map(|work| work.output_tokens_per_gpu_day).into(),
+                work.map(|work| work.requests_per_s).into(),
+                view.latencies.e2e.map(|of| of.mean).into(),
+                work.map(|work| work.counted.seconds).into(),
+                view.latencies.sent.into(),
+                view.success_share.into(),
+                failure_words(&view.failures).into(),
+            ];
+            identity.row(&mut table, study, point, cells);
+        }
+    }
+    (!table.rows.is_empty()).then(|| Section {
+        id: "offline".into(),
+        title: "Offline batch".into(),
+        parts: vec![Part::Table(table)],
+    })
+}

@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod arrivals;
 pub mod client;
 pub mod cpu;
+pub mod fetch;
 mod draws;
 pub mod http1;
 pub mod lengths;

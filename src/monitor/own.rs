@@ -10,8 +10,8 @@ pub fn generator_cpu_s() -> Option<f64> {
     let mut total_ns: Option<u64> = None;
     for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
         let path = task.path();
-        let is_sender = std::fs::read_to_string(path.join("comm"))
-            .is_ok_and(|name| name.trim_end() == THREAD);
+        let is_sender =
+            std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim_end() == THREAD);
         if !is_sender {
             continue;
         }

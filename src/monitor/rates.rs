@@ -45,7 +45,10 @@ mod tests {
     #[test]
     fn a_share_is_of_the_time_between_two_looks_and_a_restart_has_none() {
         let times = |all_s, busy_s| CpuTimes { all_s, busy_s };
-        assert_eq!(times(120.0, 35.0).busy_share(times(100.0, 30.0)), Some(0.25));
+        assert_eq!(
+            times(120.0, 35.0).busy_share(times(100.0, 30.0)),
+            Some(0.25)
+        );
         assert_eq!(times(100.0, 30.0).busy_share(times(100.0, 30.0)), None);
         assert_eq!(times(4.0, 1.0).busy_share(times(100.0, 30.0)), None);
         let look = |at_s: u64, total_s| CpuSeconds {

@@ -160,7 +160,9 @@ async fn own_looks(every: Duration, mut ended: watch::Receiver<bool>) -> Seen {
                 at_ns: now_ns(),
                 total_s,
             };
-            let share = before.replace(now).and_then(|before| now.share_of_a_core(before));
+            let share = before
+                .replace(now)
+                .and_then(|before| now.share_of_a_core(before));
             seen.looks.push(Look {
                 at_ns: now.at_ns,
                 source: Source::Generator,
@@ -315,7 +317,9 @@ impl Watched {
             ));
         }
         if tally.failed < tally.looks && tally.found.is_empty() {
-            notes.push(format!("monitor: {url} answers, with none of the figures looked for"));
+            notes.push(format!(
+                "monitor: {url} answers, with none of the figures looked for"
+            ));
         }
         notes
     }
@@ -333,7 +337,11 @@ impl Endpoint {
         }
         // On the side: a slow resolver holds up no other source.
         let (host, port) = (self.host.clone(), self.port);
-        let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        let resolve = move || {
+            (host.as_str(), port)
+                .to_socket_addrs()
+                .map(Iterator::collect)
+        };
         let resolved = tokio::task::spawn_blocking(resolve).await;
         resolved.map_err(std::io::Error::other)?
     }

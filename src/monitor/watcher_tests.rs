@@ -122,5 +122,9 @@ fn what_is_on_one_page_is_asked_for_once() {
         other,
     ]);
     assert_eq!(merged.len(), 2);
-    assert!(merged.iter().any(|one| one.kinds == [Kind::Engine, Kind::Gpu]));
+    assert!(
+        merged
+            .iter()
+            .any(|one| one.kinds == [Kind::Engine, Kind::Gpu])
+    );
 }

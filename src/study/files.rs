@@ -256,7 +256,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
         let said = folder.read().unwrap_err().to_string();
-        assert!(said.contains("no study") && said.contains("--out"), "{said}");
+        assert!(
+            said.contains("no study") && said.contains("--out"),
+            "{said}"
+        );
         std::fs::write(folder.study(), r#"{"schema": 999}"#).unwrap();
         let said = folder.read().unwrap_err().to_string();
         assert!(said.contains("later") && said.contains("999"), "{said}");

@@ -17,7 +17,7 @@ use super::looks::Looks;
 use super::outcome::{SimRequest, SimResult};
 use crate::engine::model::{Emission, Engine, Request};
 use crate::engine::profile::Profile;
-use crate::load::runner::{GeneratorUse, Pace};
+use crate::load::runner::{GeneratorUse, Pace, planned};
 use crate::load::sample::{Failure, Sample};
 use crate::load::workload::PlannedRequest;
 use crate::study::monitor::Reading;
@@ -125,7 +125,7 @@ pub fn run(
     plan: &[PlannedRequest],
     seed: u64,
 ) -> Result<SimResult, SimulateError> {
-    let requests = Box::new(plan.to_vec().into_iter());
+    let requests = planned(plan.into());
     let course = Course {
         flows: vec![Flow::new(requests, Pace::Schedule, 0)],
         generator: GeneratorCost::default(),

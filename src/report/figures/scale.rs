@@ -86,7 +86,7 @@ impl Scale {
         };
         share
             .is_finite()
-            .then(|| self.from + share * (self.to - self.from))
+            .then_some(self.from + share * (self.to - self.from))
     }
 
     /// Ticks at round values.

@@ -3,7 +3,7 @@
 use super::identity::Identity;
 use super::told::ToldStudy;
 use super::{
-    Document, Origin, definitions, fleet, latency, load, points, scenarios, setting, ttft,
+    Document, Origin, definitions, fleet, latency, load, points, scaling, scenarios, setting, ttft,
 };
 use crate::measure::utc::utc_words;
 
@@ -12,6 +12,7 @@ impl Document {
     pub fn of(studies: &[ToldStudy]) -> Document {
         let identity = Identity::over(studies);
         let mut sections = vec![
+            scaling::section(studies),
             load::section(studies, &identity),
             latency::section(studies, &identity),
         ];

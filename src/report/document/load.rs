@@ -4,8 +4,9 @@
 use super::identity::Identity;
 use super::latency::{beside, failure_words};
 use super::table::{Cell, Column, Table, Unit};
-use super::told::{Family, ToldStudy, families, load_words};
+use super::told::{ToldStudy, family_words, load_words};
 use super::{Choice, Chosen, Part, Section};
+use crate::report::curves::Family;
 use crate::report::figures::frame::Axis;
 use crate::report::figures::plot::{Guide, Plot, Point, Series};
 use crate::report::figures::style::Style;
@@ -90,14 +91,13 @@ const CURVES: [Curve; 6] = [
 pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     let mut options = Vec::new();
     for (number, study) in studies.iter().enumerate() {
-        let curves = families(study).into_iter().filter(has_curve(study));
-        for (index, family) in curves.enumerate() {
-            options.push(option(
-                study,
-                &family,
-                &format!("load-{number}-{index}"),
-                studies.len() > 1,
-            ));
+        for (index, (family, views)) in families(study).into_iter().enumerate() {
+            let id = format!("load-{number}-{index}");
+            options.push(Chosen {
+                name: study.named(studies, &family_words(&family)),
+                parts: plots(&views, &id, study),
+                id,
+            });
         }
     }
     let mut parts = vec![Part::Text(
@@ -105,7 +105,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
          of them."
             .into(),
     )];
-    parts.extend(shown(options));
+    parts.extend(shown("load-curves", "Curves of", options));
     parts.push(Part::Table(work_table(studies, identity)));
     if let Some(table) = offered_table(studies, identity) {
         parts.push(Part::Table(table));
@@ -117,51 +117,44 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     }
 }
 
-/// One family needs no choice.
-fn shown(mut options: Vec<Chosen>) -> Vec<Part> {
+/// A single option needs no choice.
+pub fn shown(id: &str, label: &str, mut options: Vec<Chosen>) -> Vec<Part> {
     match options.len() {
         0 => Vec::new(),
         1 => options.remove(0).parts,
         _ => vec![Part::Choice(Choice {
-            id: "load-curves".into(),
-            label: "Curves of".into(),
+            id: id.into(),
+            label: label.into(),
             options,
         })],
     }
 }
 
-fn has_curve(study: &ToldStudy) -> impl Fn(&Family) -> bool {
-    |family| {
-        let load = |member: &usize| study.points[*member].view.setting.load;
-        !matches!(
-            family.members.first().map(load),
-            Some(Load::Batch { .. }) | None
-        )
+/// Points that differ only in size, load and repetition, in the order of the sweep. Batches have no curve: their load is
+/// worked off, not held.
+fn families(study: &ToldStudy) -> Vec<(Family, Vec<&PointView>)> {
+    let mut families: Vec<(Family, Vec<&PointView>)> = Vec::new();
+    for point in &study.points {
+        let view = &point.view;
+        if matches!(view.setting.load, Load::Batch { .. }) {
+            continue;
+        }
+        let family = Family::of(view);
+        match families.iter_mut().find(|(known, _)| *known == family) {
+            Some((_, views)) => views.push(view),
+            None => families.push((family, vec![view])),
+        }
     }
+    families
 }
 
-fn option(study: &ToldStudy, family: &Family, id: &str, name_study: bool) -> Chosen {
-    let views: Vec<&PointView> = family
-        .members
+fn plots(views: &[&PointView], id: &str, study: &ToldStudy) -> Vec<Part> {
+    let judged = views.iter().any(|view| view.attainment.is_some());
+    CURVES
         .iter()
-        .map(|member| &study.points[*member].view)
-        .collect();
-    let plots = CURVES
-        .iter()
-        .filter(|curve| {
-            curve.key != "attainment" || views.iter().any(|view| view.attainment.is_some())
-        })
-        .map(|curve| Part::Plot(plot(curve, &views, &format!("{id}-{}", curve.key), study)));
-    let study_name = if name_study {
-        format!("{}: ", study.file.name)
-    } else {
-        String::new()
-    };
-    Chosen {
-        id: id.to_owned(),
-        name: study_name + &family.name,
-        parts: plots.collect(),
-    }
+        .filter(|curve| curve.key != "attainment" || judged)
+        .map(|curve| Part::Plot(plot(curve, views, &format!("{id}-{}", curve.key), study)))
+        .collect()
 }
 
 fn plot(curve: &Curve, views: &[&PointView], id: &str, study: &ToldStudy) -> Plot {

@@ -11,6 +11,7 @@ pub mod points;
 pub mod requests;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod scaling;
 pub mod scenarios;
 pub mod setting;
 pub mod table;

@@ -3,11 +3,12 @@
 use super::identity::Identity;
 use super::latency::{beside, failure_words};
 use super::table::{Cell, Column, Table, Unit};
-use super::told::{ToldPoint, ToldStudy};
+use super::told::ToldStudy;
 use super::{Part, Section};
+use crate::report::isolation::{Isolation, isolations};
 use crate::report::point::PointView;
 use crate::report::quantiles::Quantiles;
-use crate::study::{Scenario, Setting};
+use crate::study::Scenario;
 
 /// Online latencies with the batch work against those without it; absent where no point has both.
 pub fn mixed(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
@@ -17,20 +18,13 @@ pub fn mixed(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
         mixed_columns(),
     );
     for study in studies {
-        for point in &study.points {
-            let Some(batch) = point
-                .view
-                .setting
-                .batch_concurrency
-                .filter(|batch| *batch > 0)
-            else {
-                continue;
-            };
-            let alone = study
-                .points
-                .iter()
-                .find(|other| is_without(&other.view.setting, &point.view.setting));
-            identity.row(&mut table, study, point, mixed_cells(batch, point, alone));
+        for isolation in isolations(&study.views()) {
+            let with = study.point(&isolation.with_batch);
+            let without = study.point(&isolation.without_batch);
+            if let Some((with, without)) = with.zip(without) {
+                let cells = mixed_cells(&isolation, &with.view, &without.view);
+                identity.row(&mut table, study, with, cells);
+            }
         }
     }
     (!table.rows.is_empty()).then(|| Section {
@@ -39,7 +33,8 @@ pub fn mixed(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
         parts: vec![
             Part::Text(
                 "1 × is perfect isolation: batch work changes nothing for those who wait. The online load, fleet and policy of \
-                 both are the same."
+                 both are the same. Isolation is called broken where P95 of TTFT or TPOT grew by more than a fifth, or one \
+                 request in a hundred more misses the service level."
                     .into(),
             ),
             Part::Table(table),
@@ -47,28 +42,52 @@ pub fn mixed(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
     })
 }
 
-/// The same online load on the same fleet, without batch work.
-fn is_without(other: &Setting, mixed: &Setting) -> bool {
-    let same = Setting {
-        scenario: other.scenario,
-        batch_concurrency: other.batch_concurrency,
-        seed: other.seed,
-        scaling: other.scaling,
-        ..mixed.clone()
-    };
-    other.batch_concurrency.unwrap_or(0) == 0
-        && other.scenario != Scenario::Offline
-        && *other == same
-}
-
 type Of = fn(&PointView) -> Option<f64>;
 
-const COMPARED: [(&str, &str, Of); 5] = [
-    ("client_ttft_p50", "TTFT P50", |v| p50(v.latencies.ttft)),
-    ("client_ttft_p99", "TTFT P99", |v| p99(v.latencies.ttft)),
-    ("tpot_p50", "TPOT P50", |v| p50(v.latencies.tpot)),
-    ("tpot_p99", "TPOT P99", |v| p99(v.latencies.tpot)),
-    ("e2e_p99", "E2E P99", |v| p99(v.latencies.e2e)),
+/// Keys of the figure alone, with the batch, and of their ratio; its name; the figure.
+const COMPARED: [(&str, &str, &str, &str, Of); 6] = [
+    (
+        "client_ttft_p50_alone_ms",
+        "client_ttft_p50_mixed_ms",
+        "client_ttft_p50_ratio",
+        "TTFT P50",
+        |v| p50(v.latencies.ttft),
+    ),
+    (
+        "client_ttft_p95_alone_ms",
+        "client_ttft_p95_mixed_ms",
+        "client_ttft_p95_ratio",
+        "TTFT P95",
+        |v| v.latencies.ttft.map(|of| of.p95),
+    ),
+    (
+        "client_ttft_p99_alone_ms",
+        "client_ttft_p99_mixed_ms",
+        "client_ttft_p99_ratio",
+        "TTFT P99",
+        |v| p99(v.latencies.ttft),
+    ),
+    (
+        "tpot_p50_alone_ms",
+        "tpot_p50_mixed_ms",
+        "tpot_p50_ratio",
+        "TPOT P50",
+        |v| p50(v.latencies.tpot),
+    ),
+    (
+        "tpot_p99_alone_ms",
+        "tpot_p99_mixed_ms",
+        "tpot_p99_ratio",
+        "TPOT P99",
+        |v| p99(v.latencies.tpot),
+    ),
+    (
+        "e2e_p99_alone_ms",
+        "e2e_p99_mixed_ms",
+        "e2e_p99_ratio",
+        "E2E P99",
+        |v| p99(v.latencies.e2e),
+    ),
 ];
 
 fn p50(of: Option<Quantiles>) -> Option<f64> {
@@ -80,63 +99,47 @@ fn p99(of: Option<Quantiles>) -> Option<f64> {
 }
 
 fn mixed_columns() -> Vec<Column> {
-    let mut columns = vec![Column::new(
-        "batch_concurrency",
-        "batch",
-        Unit::NONE,
-        "batch requests unanswered at once",
-    )];
-    let keys = [
-        (
-            "client_ttft_p50_alone_ms",
-            "client_ttft_p50_mixed_ms",
-            "client_ttft_p50_ratio",
+    let mut columns = vec![
+        Column::new(
+            "batch_concurrency",
+            "batch",
+            Unit::NONE,
+            "batch requests unanswered at once",
         ),
-        (
-            "client_ttft_p99_alone_ms",
-            "client_ttft_p99_mixed_ms",
-            "client_ttft_p99_ratio",
+        Column::new(
+            "isolation",
+            "isolation",
+            Unit::NONE,
+            "`holds`, or `broken`: the batch pulls the online load down",
         ),
-        ("tpot_p50_alone_ms", "tpot_p50_mixed_ms", "tpot_p50_ratio"),
-        ("tpot_p99_alone_ms", "tpot_p99_mixed_ms", "tpot_p99_ratio"),
-        ("e2e_p99_alone_ms", "e2e_p99_mixed_ms", "e2e_p99_ratio"),
     ];
-    for ((_, name, _), (alone, mixed, ratio)) in COMPARED.iter().zip(keys) {
-        columns.push(Column::new(
-            alone,
-            format!("{name} alone"),
-            Unit::MS,
-            "without batch work",
-        ));
-        columns.push(Column::new(
-            mixed,
-            "with batch",
-            Unit::MS,
-            "with batch work beside",
-        ));
-        columns.push(Column::new(
-            ratio,
-            "ratio",
-            Unit::named("×"),
-            "with over without",
-        ));
+    for (alone, mixed, ratio, name, _) in COMPARED {
+        let name = format!("{name} alone");
+        columns.push(Column::new(alone, name, Unit::MS, "without batch work"));
+        columns.push(Column::new(mixed, "with batch", Unit::MS, "with it"));
+        let times = Unit::named("×");
+        columns.push(Column::new(ratio, "ratio", times, "with over without"));
     }
     columns.extend(beside());
     columns
 }
 
-fn mixed_cells(batch: u32, point: &ToldPoint, alone: Option<&ToldPoint>) -> Vec<Cell> {
-    let mut cells = vec![Cell::from(batch)];
-    for (_, _, of) in COMPARED {
-        let (with, without) = (of(&point.view), alone.and_then(|alone| of(&alone.view)));
+fn mixed_cells(isolation: &Isolation, with: &PointView, without: &PointView) -> Vec<Cell> {
+    let verdict = if isolation.is_broken() {
+        "broken"
+    } else {
+        "holds"
+    };
+    let mut cells = vec![Cell::from(isolation.batch_concurrency), verdict.into()];
+    for (_, _, _, _, of) in COMPARED {
+        let (with, without) = (of(with), of(without));
         let ratio = with.zip(without).map(|(with, without)| with / without);
         cells.extend([without.into(), with.into(), ratio.into()]);
     }
-    let view = &point.view;
     cells.extend([
-        view.latencies.sent.into(),
-        view.success_share.into(),
-        failure_words(&view.failures).into(),
+        with.latencies.sent.into(),
+        with.success_share.into(),
+        failure_words(&with.failures).into(),
     ]);
     cells
 }

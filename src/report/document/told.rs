@@ -1,9 +1,10 @@
 //! What a report is made from: studies whose points were seen in figures. Pure.
 
+use crate::report::curves::Family;
 use crate::report::goodput::Objective;
 use crate::report::point::PointView;
 use crate::study::problem::Problem;
-use crate::study::{Load, Setting, StudyFile};
+use crate::study::{Load, StudyFile};
 
 use super::Part;
 
@@ -49,50 +50,42 @@ pub fn load_words(load: Load) -> String {
     }
 }
 
-/// Points that differ only in how many instances and GPUs there are, how much is sent, and in the repetition.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Family {
-    /// what they have in common, in words
-    pub name: String,
-    /// of these points of the study
-    pub members: Vec<usize>,
-}
-
-/// The families of a study, in the order of the sweep.
-pub fn families(study: &ToldStudy) -> Vec<Family> {
-    let mut families: Vec<(String, Family)> = Vec::new();
-    for (index, point) in study.points.iter().enumerate() {
-        let key = family_key(&point.view.setting);
-        match families.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, family)) => family.members.push(index),
-            None => {
-                let name = family_name(&point.view.setting);
-                let members = vec![index];
-                families.push((key, Family { name, members }));
-            }
-        }
-    }
-    families.into_iter().map(|(_, family)| family).collect()
-}
-
-fn family_key(setting: &Setting) -> String {
-    format!("{}|{:?}", family_name(setting), setting.engine)
-}
-
-fn family_name(setting: &Setting) -> String {
-    let load = match setting.load {
-        Load::Closed { .. } => "fixed concurrency",
-        Load::Poisson { .. } => "Poisson arrivals",
-        Load::Batch { .. } => "a batch",
+/// A family in words.
+pub fn family_words(family: &Family) -> String {
+    let load = match family.load_kind {
+        "closed" => "fixed concurrency",
+        "poisson" => "Poisson arrivals",
+        _ => "a batch",
     };
-    let batch = setting.batch_concurrency.map_or_else(String::new, |batch| {
+    let batch = family.batch_concurrency.map_or_else(String::new, |batch| {
         format!(", {batch} batch requests beside")
     });
     format!(
         "{}, {load}, lengths {}, policy {}, variant {}{batch}",
-        setting.scenario.name(),
-        setting.lengths,
-        setting.policy,
-        setting.variant
+        family.scenario.name(),
+        family.lengths,
+        family.policy,
+        family.variant
     )
+}
+
+impl ToldStudy {
+    /// Its points in figures.
+    pub fn views(&self) -> Vec<PointView> {
+        self.points.iter().map(|point| point.view.clone()).collect()
+    }
+
+    /// The point of this name.
+    pub fn point(&self, id: &str) -> Option<&ToldPoint> {
+        self.points.iter().find(|point| point.view.id == id)
+    }
+
+    /// A name for a part of the page that is about this study: with the study's, where there are several.
+    pub fn named(&self, studies: &[ToldStudy], name: &str) -> String {
+        if studies.len() > 1 {
+            format!("{}: {name}", self.file.name)
+        } else {
+            name.to_owned()
+        }
+    }
 }

@@ -1,0 +1,446 @@
+//! The section of scaling: how much of n times one the fleets of n do, at equal load for each unit and each at its own
+//! best; how much each carries, and what that costs. Pure.
+
+use super::load::shown;
+use super::table::{Cell, Column, Table, Unit};
+use super::told::{ToldStudy, family_words};
+use super::{Chosen, Part, Section};
+use crate::report::capacity::Sign;
+use crate::report::figures::frame::Axis;
+use crate::report::figures::plot::{Guide, Plot, Point, Series};
+use crate::report::figures::scale::label;
+use crate::report::figures::style::{STYLES, Style};
+use crate::report::scaling::{Efficiency, Fleet, IntervalOf, ScalingView, scalings};
+use crate::report::terminal::number;
+use crate::study::Scaling;
+
+/// Efficiencies from which one is excellent, acceptable, and no bottleneck.
+const BANDS: [(f64, &str); 3] = [
+    (0.9, "excellent from 0.9"),
+    (0.7, "acceptable from 0.7"),
+    (0.6, "bottleneck under 0.6"),
+];
+
+/// The section.
+pub fn section(studies: &[ToldStudy]) -> Section {
+    let mut options = Vec::new();
+    let mut efficiencies = efficiency_table();
+    let mut capacities = capacity_table(studies);
+    for (number, study) in studies.iter().enumerate() {
+        for (index, view) in scalings(&study.views(), &study.file).iter().enumerate() {
+            let id = format!("scaling-{number}-{index}");
+            let name = study.named(studies, &curve_words(view));
+            add_efficiencies(&mut efficiencies, view, &name);
+            add_capacities(&mut capacities, view, &name);
+            options.push(Chosen {
+                name,
+                parts: plots(view, &id),
+                id,
+            });
+        }
+    }
+    let mut parts = vec![Part::Text(
+        "Efficiency is Tn / (n · T1), T output tokens a second: at equal load for each unit, and each fleet at its own best \
+         load within the service level; never at equal total load. Bars and intervals are 95 %."
+            .into(),
+    )];
+    if options.is_empty() {
+        parts.push(Part::Text(
+            "No curve has one unit and a multiple of it: efficiency is not measured.".into(),
+        ));
+    }
+    parts.extend(shown("scaling-curves", "Curve", options));
+    parts.push(Part::Table(efficiencies));
+    parts.push(Part::Table(capacities));
+    Section {
+        id: "scaling".into(),
+        title: "Scaling".into(),
+        parts,
+    }
+}
+
+/// Which curve, in words.
+pub fn curve_words(view: &ScalingView) -> String {
+    let kind = match view.scaling {
+        Scaling::Horizontal => "horizontal (more instances)",
+        Scaling::Vertical => "vertical (more GPUs in an instance)",
+    };
+    format!("{kind}: {}", family_words(&view.family))
+}
+
+fn unit_word(view: &ScalingView) -> &'static str {
+    match view.scaling {
+        Scaling::Horizontal => "instances",
+        Scaling::Vertical => "GPUs in the instance",
+    }
+}
+
+fn plots(view: &ScalingView, id: &str) -> Vec<Part> {
+    vec![
+        Part::Plot(throughput_plot(view, id)),
+        Part::Plot(efficiency_plot(view, id)),
+    ]
+}
+
+/// The efficiencies of all fleets at one equal load for each unit.
+fn loads(view: &ScalingView) -> Vec<(f64, Vec<(&Fleet, &Efficiency)>)> {
+    let mut loads: Vec<(f64, Vec<(&Fleet, &Efficiency)>)> = Vec::new();
+    for fleet in &view.fleets {
+        for efficiency in &fleet.at_equal_load {
+            let load = efficiency.load_per_unit;
+            match loads.iter_mut().find(|(known, _)| *known == load) {
+                Some((_, its)) => its.push((fleet, efficiency)),
+                None => loads.push((load, vec![(fleet, efficiency)])),
+            }
+        }
+    }
+    loads.sort_by(|one, other| one.0.total_cmp(&other.0));
+    loads
+}
+
+fn load_words(view: &ScalingView, load_per_unit: f64) -> String {
+    let unit = match view.scaling {
+        Scaling::Horizontal => "an instance",
+        Scaling::Vertical => "a GPU",
+    };
+    let what = match view.family.load_kind {
+        "poisson" => "req/s",
+        "batch" => "requests",
+        _ => "at once",
+    };
+    format!("{} {what} for {unit}", label(load_per_unit))
+}
+
+fn at_best(view: &ScalingView) -> Vec<(&Fleet, &Efficiency)> {
+    let best = |fleet| Some((fleet, fleet_best(fleet)?));
+    view.fleets.iter().filter_map(best).collect()
+}
+
+fn fleet_best(fleet: &Fleet) -> Option<&Efficiency> {
+    fleet.at_best.as_ref()
+}
+
+fn throughput_plot(view: &ScalingView, id: &str) -> Plot {
+    let mut series = Vec::new();
+    let mut guides = Vec::new();
+    if let Some((load, its)) = loads(view).pop() {
+        series.push(throughputs(&its, &load_words(view, load), Style(0)));
+        guides.extend(ideal(&its, "ideal: n times one, at this load"));
+    }
+    let best = at_best(view);
+    if !best.is_empty() {
+        series.push(throughputs(
+            &best,
+            "each at its own best within the SLO",
+            Style(1),
+        ));
+        guides.extend(ideal(&best, "ideal: n times one at its best"));
+    }
+    Plot {
+        id: format!("{id}-throughput"),
+        title: "Throughput against size, beside the ideal line".into(),
+        x: Axis::linear(unit_word(view)).at(sizes(view)),
+        y: Axis::linear("output tokens (tok/s)"),
+        series,
+        guides,
+        note: None,
+    }
+}
+
+fn sizes(view: &ScalingView) -> Vec<f64> {
+    view.fleets
+        .iter()
+        .map(|fleet| f64::from(fleet.multiple))
+        .collect()
+}
+
+/// From one unit on: the unit's own throughput is that of the first efficiency.
+fn throughputs(its: &[(&Fleet, &Efficiency)], name: &str, style: Style) -> Series {
+    let unit = its.first().map(|(_, of)| Point {
+        x: 1.0,
+        y: Some(of.unit_tokens_per_s),
+        interval: None,
+        said: format!("1\n{} tok/s", number(Some(of.unit_tokens_per_s))),
+    });
+    let points = its.iter().map(|(fleet, of)| Point {
+        x: f64::from(fleet.multiple),
+        y: Some(of.tokens_per_s),
+        interval: None,
+        said: format!(
+            "{}: {} tok/s\nefficiency {}",
+            fleet.multiple,
+            number(Some(of.tokens_per_s)),
+            number(Some(of.value))
+        ),
+    });
+    Series {
+        name: name.to_owned(),
+        points: unit.into_iter().chain(points).collect(),
+        style,
+        instances: None,
+    }
+}
+
+fn ideal(its: &[(&Fleet, &Efficiency)], name: &str) -> Option<Guide> {
+    let (last, of) = its.last()?;
+    let n = f64::from(last.multiple);
+    Some(Guide {
+        name: name.to_owned(),
+        path: vec![(0.0, 0.0), (n, n * of.unit_tokens_per_s)],
+    })
+}
+
+fn efficiency_plot(view: &ScalingView, id: &str) -> Plot {
+    let mut series: Vec<Series> = loads(view)
+        .iter()
+        .enumerate()
+        .map(|(index, (load, its))| efficiencies(its, &load_words(view, *load), Style(index)))
+        .collect();
+    let best = at_best(view);
+    if !best.is_empty() {
+        let style = Style(series.len().min(STYLES - 1));
+        series.push(efficiencies(
+            &best,
+            "each at its own best within the SLO",
+            style,
+        ));
+    }
+    let most = sizes(view).into_iter().fold(1.0, f64::max);
+    let guides = BANDS.map(|(from, name)| Guide::level(name, from, 1.0, most));
+    Plot {
+        id: format!("{id}-efficiency"),
+        title: "Scaling efficiency, with 95 % intervals".into(),
+        x: Axis::linear(unit_word(view)).at(sizes(view)),
+        y: Axis::linear("Tn / (n · T1)"),
+        series,
+        guides: guides.into(),
+        note: None,
+    }
+}
+
+fn efficiencies(its: &[(&Fleet, &Efficiency)], name: &str, style: Style) -> Series {
+    let point = |(fleet, of): &(&Fleet, &Efficiency)| Point {
+        x: f64::from(fleet.multiple),
+        y: Some(of.value),
+        interval: of.interval.map(|interval| (interval.low, interval.high)),
+        said: format!(
+            "{}, {name}\nefficiency {}{}, {}",
+            fleet.multiple,
+            number(Some(of.value)),
+            of.interval.map_or_else(String::new, |interval| format!(
+                " ({} to {})",
+                number(Some(interval.low)),
+                number(Some(interval.high))
+            )),
+            of.band.name()
+        ),
+    };
+    Series {
+        name: name.to_owned(),
+        points: its.iter().map(point).collect(),
+        style,
+        instances: None,
+    }
+}
+
+fn text(key: &'static str, name: &str, definition: &'static str) -> Column {
+    Column::new(key, name, Unit::NONE, definition)
+}
+
+fn efficiency_table() -> Table {
+    let share = |key, name: &str, definition| Column::new(key, name, Unit::SHARE, definition);
+    let columns = vec![
+        text("curve", "curve", "points that differ only in size and load"),
+        text("n", "n", "how many times the unit"),
+        text(
+            "compared",
+            "compared at",
+            "equal load for each unit, or each at its own best load within the SLO",
+        ),
+        Column::new(
+            "tokens_per_s",
+            "Tn",
+            Unit::TOK_PER_S,
+            "output tokens a second of the larger fleet",
+        ),
+        Column::new(
+            "unit_tokens_per_s",
+            "T1",
+            Unit::TOK_PER_S,
+            "output tokens a second of the unit",
+        ),
+        text("efficiency", "Tn / (n · T1)", "1 is ideal"),
+        text("low", "from", "lower end of the 95 % interval"),
+        text("high", "to", "upper end of the 95 % interval"),
+        text(
+            "interval_of",
+            "interval of",
+            "`repeats` of the whole point, or `slices`: equal parts of one run, which know nothing of what differs between runs",
+        ),
+        text(
+            "band",
+            "called",
+            "excellent from 0.9, acceptable from 0.7, doubtful from 0.6, else bottleneck; one lower where more than 1 % failed",
+        ),
+        share(
+            "failed_share",
+            "failed",
+            "share of failed requests of the larger fleet, where above 1 %",
+        ),
+        share("attainment_share", "within SLO", "of the larger fleet"),
+        share(
+            "unit_attainment_share",
+            "unit's",
+            "share within the SLO of the unit",
+        ),
+        Column::new(
+            "mean_e2e_ratio",
+            "mean E2E",
+            Unit::named("×"),
+            "mean request time of the larger fleet over the unit's; offline it must not grow",
+        ),
+        text(
+            "limit",
+            "limit",
+            "`generator`: what was measured is the generator, not the fleet",
+        ),
+    ];
+    Table::new("efficiency", "Scaling efficiency", columns)
+}
+
+fn add_efficiencies(table: &mut Table, view: &ScalingView, name: &str) {
+    for fleet in &view.fleets {
+        let equal = fleet
+            .at_equal_load
+            .iter()
+            .map(|of| (load_words(view, of.load_per_unit), of));
+        let best = fleet_best(fleet).map(|of| ("own best".to_owned(), of));
+        for (compared, of) in equal.chain(best) {
+            let interval = of.interval;
+            let interval_of = of.interval_of.map(|made| match made {
+                IntervalOf::Repeats => "repeats",
+                IntervalOf::Slices => "slices",
+            });
+            let cells = [
+                Cell::from(name),
+                fleet.multiple.into(),
+                compared.into(),
+                of.tokens_per_s.into(),
+                of.unit_tokens_per_s.into(),
+                of.value.into(),
+                interval.map(|interval| interval.low).into(),
+                interval.map(|interval| interval.high).into(),
+                interval_of.map_or(Cell::Missing, Cell::from),
+                of.band.name().into(),
+                of.failed_share.map_or("at most 1 %".into(), Cell::from),
+                of.attainment.map(|both| both.0).into(),
+                of.attainment.map(|both| both.1).into(),
+                of.mean_e2e_ratio.into(),
+                if of.generator_bound {
+                    "generator"
+                } else {
+                    "fleet"
+                }
+                .into(),
+            ];
+            table.row(cells).about(fleet.instances, None);
+        }
+    }
+}
+
+fn capacity_table(studies: &[ToldStudy]) -> Table {
+    let currencies: Vec<&str> = studies
+        .iter()
+        .filter_map(|study| Some(study.file.gpu_hour_price.as_ref()?.currency.as_str()))
+        .collect();
+    let price = match currencies.first() {
+        Some(currency) if currencies.iter().all(|other| other == currency) => {
+            format!("{currency} a million tokens")
+        }
+        _ => "price of a million tokens".to_owned(),
+    };
+    let columns = vec![
+        text("curve", "curve", "points that differ only in size and load"),
+        text("instances", "instances", "inference servers"),
+        text("gpus_per_instance", "GPUs each", "GPUs inside one instance"),
+        text(
+            "largest_load",
+            "largest load within the SLO",
+            "highest load that still meets the service level before throughput falls, for all instances together",
+        ),
+        text(
+            "highest_tried",
+            "is",
+            "`highest tried`: it may carry more; `limit`: a higher load was tried and was too much",
+        ),
+        Column::new(
+            "output_tokens_per_s",
+            "output there",
+            Unit::TOK_PER_S,
+            "output tokens a second at that load",
+        ),
+        Column::new(
+            "attainment_share",
+            "within SLO",
+            Unit::SHARE,
+            "share of requests within the SLO at that load",
+        ),
+        text(
+            "overload_load",
+            "overload from",
+            "first load that is too much",
+        ),
+        text("overload_sign", "told by", "what told that it is too much"),
+        text(
+            "price_per_million_tokens",
+            &price,
+            "price of the GPUs over the output tokens of requests within the SLO, at the largest load within it",
+        ),
+    ];
+    Table::new(
+        "capacity",
+        "How much each fleet carries, and what that costs",
+        columns,
+    )
+}
+
+fn add_capacities(table: &mut Table, view: &ScalingView, name: &str) {
+    for fleet in &view.fleets {
+        let effective = fleet.effective.as_ref();
+        let is = effective.map(|effective| {
+            if effective.is_highest_tried {
+                "highest tried"
+            } else {
+                "limit"
+            }
+        });
+        let overload = fleet.overload.as_ref();
+        let cells = [
+            Cell::from(name),
+            fleet.instances.into(),
+            fleet.gpus_per_instance.into(),
+            effective.map_or("none met it".into(), |effective| effective.load.into()),
+            is.map_or(Cell::Missing, Cell::from),
+            effective
+                .map(|effective| effective.output_tokens_per_s)
+                .into(),
+            effective.and_then(|effective| effective.attainment).into(),
+            overload.map_or("not reached".into(), |onset| onset.load.into()),
+            overload.map_or(Cell::Text("-".into()), |onset| {
+                sign_words(onset.sign).into()
+            }),
+            fleet.price_per_million_tokens.into(),
+        ];
+        table.row(cells).about(fleet.instances, None);
+    }
+}
+
+/// What told of overload, in words.
+pub fn sign_words(sign: Sign) -> &'static str {
+    match sign {
+        Sign::ThroughputFell => "throughput fell",
+        Sign::ThroughputStalled => "throughput stalled",
+        Sign::RequestsLost => "more than 1 % failed",
+        Sign::FellBehind => "answers fell behind requests",
+    }
+}

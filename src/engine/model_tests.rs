@@ -217,3 +217,143 @@ fn what_can_never_fit_is_refused() {
     assert!(engine.abort(1));
     assert!(!engine.abort(1));
 }
+
+fn cpu(cores: u32, request_us: f64, step_us: f64) -> crate::engine::cost::CpuCost {
+    crate::engine::cost::CpuCost {
+        cores,
+        request_us,
+        prompt_token_us: 0.0,
+        step_us,
+        step_sequence_us: 0.0,
+    }
+}
+
+#[test]
+fn a_static_batch_takes_nobody_in_until_its_last_sequence_ends() {
+    let started = |batching: Batching| {
+        let mut engine = Engine::new(Profile {
+            batching,
+            ..profile()
+        });
+        engine.submit(0, request(1, 20, 5)).unwrap();
+        engine.submit(0, request(2, 20, 50)).unwrap();
+        let first_step_ns = engine.start_step(0).unwrap();
+        engine.submit(1, request(3, 20, 5)).unwrap();
+        engine.finish_step(&mut Vec::new());
+        let all = drain(&mut engine, first_step_ns);
+        (all[&3][0].1.scheduled_ns, all[&2].last().unwrap().0)
+    };
+    let (joined_ns, other_ended_ns) = started(Batching::Continuous);
+    assert!(joined_ns < other_ended_ns / 10);
+    let (joined_ns, other_ended_ns) = started(Batching::Static);
+    assert_eq!(joined_ns, other_ended_ns);
+}
+
+#[test]
+fn a_static_batch_that_does_not_fit_the_cache_is_cut_and_still_ends() {
+    let mut engine = Engine::new(Profile {
+        batching: Batching::Static,
+        max_model_len_tokens: 256,
+        kv_blocks: 20,
+        ..profile()
+    });
+    for id in 0..12 {
+        engine.submit(0, request(id, 100, 120)).unwrap();
+    }
+    let all = drain(&mut engine, 0);
+    assert!((0..12).all(|id| all[&id].len() == 120));
+    assert!(engine.stats().preemptions > 0);
+}
+
+#[test]
+fn gpus_make_steps_shorter_and_the_cache_larger_until_the_link_takes_it_back() {
+    let h100 = Profile::load("h100-llama3-8b").unwrap();
+    let end = |profile: Profile| {
+        let mut engine = Engine::new(profile);
+        for id in 0..32 {
+            engine.submit(0, request(id, 500, 50)).unwrap();
+        }
+        drain(&mut engine, 0)[&31].last().unwrap().0 as f64
+    };
+    let four = h100.on_gpus(4).unwrap();
+    // 4 x 24,800 + 3 x 16.06 GB / (16 x 131,072 B)
+    assert_eq!(four.kv_blocks, 99_200 + 22_974);
+    let speedup = end(h100.clone()) / end(four.clone());
+    assert!((1.8..4.0).contains(&speedup), "{speedup}");
+    let slow = |link: &mut crate::engine::cost::Link| link.latency_us = 60.0;
+    let mut joined_badly = four;
+    joined_badly.link.iter_mut().for_each(slow);
+    assert!(end(joined_badly) > end(h100));
+}
+
+#[test]
+fn a_request_waits_for_a_core_before_it_is_in_the_queue() {
+    let mut engine = Engine::new(Profile {
+        cpu: Some(cpu(1, 5_000.0, 0.0)),
+        ..profile()
+    });
+    engine.submit(0, request(1, 10, 1)).unwrap();
+    engine.submit(0, request(2, 10, 1)).unwrap();
+    assert_eq!(engine.start_step(0), None);
+    assert_eq!(
+        (engine.stats().waiting, engine.next_ready_ns()),
+        (0, Some(5_000_000))
+    );
+    engine.start_step(5_000_000).unwrap();
+    assert_eq!(
+        engine.stats().running,
+        1,
+        "the second is still being prepared"
+    );
+    assert!(engine.abort(2) && engine.next_ready_ns().is_none());
+}
+
+#[test]
+fn a_gpu_that_waits_for_its_host_is_idle_while_the_cpu_is_busy() {
+    let shares = |step_us: f64| {
+        let mut engine = Engine::new(Profile {
+            cpu: Some(cpu(1, 0.0, step_us)),
+            ..profile()
+        });
+        engine.submit(0, request(1, 10, 100)).unwrap();
+        let mut now = 0;
+        while let Some(end) = engine.start_step(now) {
+            engine.finish_step(&mut Vec::new());
+            now = end;
+        }
+        let activity = engine.activity(now);
+        let seconds = now as f64 / 1e9;
+        (activity.gpu_s / seconds, activity.cpu_s / seconds)
+    };
+    let (gpu, cpu) = shares(0.0);
+    assert!(gpu > 0.9 && cpu < 0.1, "{gpu} {cpu}");
+    let (gpu, cpu) = shares(3_000.0);
+    assert!(gpu < 0.3 && cpu > 0.7, "{gpu} {cpu}");
+}
+
+#[test]
+fn prompts_keep_the_sms_at_work_and_decodes_the_memory() {
+    let mut engine = Engine::new(Profile::load("h100-llama3-8b").unwrap());
+    engine.submit(0, request(1, 8000, 100)).unwrap();
+    let prefilled = engine.start_step(0).unwrap();
+    let half = engine.activity(prefilled / 2);
+    engine.finish_step(&mut Vec::new());
+    let prompt = engine.activity(prefilled);
+    assert!(
+        (half.gpu_s / prompt.gpu_s - 0.5).abs() < 0.01,
+        "a step counts in part"
+    );
+    let end = engine.start_step(prefilled).unwrap();
+    let decode = engine.activity(end);
+    let (sm, dram) = (decode.sm_s - prompt.sm_s, decode.dram_s - prompt.dram_s);
+    assert!(prompt.sm_s > 3.0 * prompt.dram_s && dram > sm);
+}
+
+#[test]
+fn memory_in_use_is_weights_and_the_whole_pool() {
+    let h100 = Profile::load("h100-llama3-8b").unwrap();
+    let (used, free) = h100.gpu_memory_bytes().unwrap();
+    assert!((used / 80e9 - 0.9).abs() < 0.005 && (used + free - 80e9).abs() < 1.0);
+    let (used_of_four, _) = h100.on_gpus(4).unwrap().gpu_memory_bytes().unwrap();
+    assert!((used_of_four - used).abs() < 1e7, "{used_of_four} {used}");
+}

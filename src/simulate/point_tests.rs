@@ -195,8 +195,13 @@ fn each_source_is_read_each_second_and_totals_add_up() {
     );
     assert!((first.figures.running.unwrap() - 6.0).abs() <= 1.0);
     let last = |name: &str| {
-        let its = of(Source::Engine).filter(|reading| reading.instance.as_deref() == Some(name));
-        its.last().unwrap().figures.generation_tokens_total.unwrap()
+        let mut its =
+            of(Source::Engine).filter(|reading| reading.instance.as_deref() == Some(name));
+        its.next_back()
+            .unwrap()
+            .figures
+            .generation_tokens_total
+            .unwrap()
     };
     let made: u64 = point
         .run
@@ -312,6 +317,7 @@ fn settings_that_do_not_hold_say_so() {
     assert!(run_point(&wrong).unwrap_err().to_string().contains("lanes"));
     wrong.setting.policy = "random".into();
     wrong.setting.gpus_per_instance = 2;
+    wrong.fleet.profile.link = None;
     assert!(
         run_point(&wrong)
             .unwrap_err()

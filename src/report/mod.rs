@@ -23,6 +23,7 @@ pub mod statistics;
 pub mod steadiness;
 pub mod terminal;
 pub mod throughput;
+pub mod verdict;
 pub mod watched;
 pub mod window;
 

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 /// tells what users wait for, instance by instance.
 ///
 /// Exit codes: 0 all went well; 1 something failed; 2 the command line or the configuration is
-/// wrong; 130 a bench run was interrupted. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
+/// wrong; 130 a bench run or a sweep was interrupted. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -25,6 +25,8 @@ enum Command {
     Serve(evenkeel::proxy::cli::ServeArgs),
     // Its options say what it is: their text has more than a line.
     Bench(Box<evenkeel::bench::options::BenchArgs>),
+    // The same.
+    Sweep(evenkeel::sweep::options::SweepArgs),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),
     /// See it work: simulated engines, one of them slow, under three policies in turn
@@ -41,6 +43,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => Ok(evenkeel::bench::command::run(&args)?),
+            Command::Sweep(args) => Ok(evenkeel::sweep::command::run(&args)?),
             Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
             Command::Demo(args) => Ok(evenkeel::demo::cli::run(&args).map(|()| ExitCode::SUCCESS)?),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),

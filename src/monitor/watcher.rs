@@ -1,6 +1,5 @@
 //! The thread that asks every endpoint at an interval.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -356,23 +355,24 @@ impl Endpoint {
     }
 }
 
-/// Endpoints of one page are looked at together.
+/// Endpoints of one page are looked at together; the order stays.
 pub fn merged(endpoints: impl IntoIterator<Item = Endpoint>) -> Vec<Endpoint> {
-    let mut by_page: BTreeMap<(String, Option<String>, Option<String>), Endpoint> = BTreeMap::new();
+    let mut merged: Vec<Endpoint> = Vec::new();
     for endpoint in endpoints {
-        let key = (
-            endpoint.url(),
-            endpoint.instance.clone(),
-            endpoint.gpu.clone(),
-        );
-        match by_page.get_mut(&key) {
+        let is_same = |known: &&mut Endpoint| {
+            let kinds = known.kinds.clone();
+            **known
+                == Endpoint {
+                    kinds,
+                    ..endpoint.clone()
+                }
+        };
+        match merged.iter_mut().find(is_same) {
             Some(known) => known.kinds.extend(&endpoint.kinds),
-            None => {
-                by_page.insert(key, endpoint);
-            }
+            None => merged.push(endpoint),
         }
     }
-    by_page.into_values().collect()
+    merged
 }
 
 #[cfg(test)]

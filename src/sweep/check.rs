@@ -23,6 +23,8 @@ use crate::study::{Price, Scenario, Setting};
 const POINTS_MAX: usize = 10_000;
 /// A load of all instances together above this is a slip in the plan.
 const AMOUNT_MAX: f64 = 1_000_000.0;
+/// A fleet that nothing starts is there or is not.
+const UNHOOKED_S: f64 = 10.0;
 /// A day; no point lasts longer.
 const SECONDS_MAX: f64 = 86_400.0;
 
@@ -283,7 +285,14 @@ impl Checker<'_> {
     }
 
     fn hooks(&mut self, file: &raw::Plan) -> raw::Hooks {
-        let hooks = file.hooks.clone().unwrap_or_default();
+        let hooks = file.hooks.clone().unwrap_or(raw::Hooks {
+            start: None,
+            restart: None,
+            stop: None,
+            time_limit_s: UNHOOKED_S,
+            ready_urls: Vec::new(),
+            ready_limit_s: UNHOOKED_S,
+        });
         if file.hooks.is_some() && matches!(file.fleet, raw::Fleet::Simulated { .. }) {
             let help = "leave [hooks] out, or write kind = \"live\" under [fleet]";
             let message =

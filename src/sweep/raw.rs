@@ -169,7 +169,7 @@ pub enum Api {
 }
 
 /// Shell commands; EVENKEEL_POINT, EVENKEEL_INSTANCES and others tell them what is to be.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hooks {
     /// starts the fleet as a point wants it

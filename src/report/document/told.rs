@@ -57,8 +57,8 @@ pub fn family_words(family: &Family) -> String {
         "poisson" => "Poisson arrivals",
         _ => "a batch",
     };
-    let batch = family.batch_concurrency.map_or_else(String::new, |batch| {
-        format!(", {batch} batch requests beside")
+    let batch = family.batch_per_instance.map_or_else(String::new, |batch| {
+        format!(", {batch} batch requests an instance beside")
     });
     format!(
         "{}, {load}, lengths {}, policy {}, variant {}{batch}",

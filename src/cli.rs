@@ -25,6 +25,8 @@ enum Command {
     Serve(evenkeel::proxy::cli::ServeArgs),
     // Its options say what it is: their text has more than a line.
     Bench(Box<evenkeel::bench::options::BenchArgs>),
+    // Its options say what it is, too.
+    Report(evenkeel::report::command::ReportArgs),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),
     /// See it work: simulated engines, one of them slow, under three policies in turn
@@ -41,6 +43,9 @@ impl Cli {
         match self.command {
             Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => Ok(evenkeel::bench::command::run(&args)?),
+            Command::Report(args) => {
+                Ok(evenkeel::report::command::run(&args).map(|()| ExitCode::SUCCESS)?)
+            }
             Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
             Command::Demo(args) => Ok(evenkeel::demo::cli::run(&args).map(|()| ExitCode::SUCCESS)?),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),

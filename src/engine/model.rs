@@ -298,7 +298,8 @@ impl Engine {
             let length_ns = step.end_ns.saturating_sub(step.begun_ns).max(1) as f64;
             all = all.plus(&step.activity, (since_ns / length_ns).min(1.0));
         }
-        let prepared_ns = self.preparing.as_ref().map_or(0, Preparing::done_ns);
+        let preparing = self.preparing.as_ref();
+        let prepared_ns = preparing.map_or(0, |preparing| preparing.cpu_ns(now_ns));
         all.cpu_s += prepared_ns as f64 / 1e9;
         all
     }

@@ -19,8 +19,8 @@ pub struct Family {
     pub policy: String,
     /// variant of the plan
     pub variant: String,
-    /// batch work beside it
-    pub batch_concurrency: Option<u32>,
+    /// batch work beside it, for each instance
+    pub batch_per_instance: Option<u32>,
 }
 
 impl Family {
@@ -37,14 +37,16 @@ impl Family {
             lengths: setting.lengths.clone(),
             policy: setting.policy.clone(),
             variant: setting.variant.clone(),
-            batch_concurrency: setting.batch_concurrency,
+            batch_per_instance: setting
+                .batch_concurrency
+                .map(|places| places / setting.instances.max(1)),
         }
     }
 
     /// The same as a plan's comparison would name it.
     pub fn name(&self) -> String {
         let batch = self
-            .batch_concurrency
+            .batch_per_instance
             .map_or_else(String::new, |places| format!(", batch {places}"));
         format!(
             "{} {}, {}, {}, {}{batch}",
@@ -126,6 +128,16 @@ impl<'a> Curve<'a> {
         };
         self.family == bigger.family
             && (self.instances, self.gpus_per_instance) == (instances, gpus)
+    }
+
+    /// What it is, for people.
+    pub fn name(&self) -> String {
+        format!(
+            "{} × {} GPU, {}",
+            self.instances,
+            self.gpus_per_instance,
+            self.family.name()
+        )
     }
 
     /// How many times the unit it is.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::load::runner::{GeneratorUse, SendLag};
 
 /// A thread that is busy for this share of its time has no room for bursts.
-const BUSY_SHARE: f64 = 0.85;
+pub const BUSY_SHARE: f64 = 0.85;
 /// Its own lateness from which a schedule was not kept.
-const LATE_MS: f64 = 10.0;
+pub const LATE_MS: f64 = 10.0;
 
 /// What holds the generator back, if anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,7 @@ pub mod steadiness;
 pub mod summary;
 pub mod terminal;
 pub mod throughput;
+pub mod verdict;
 pub mod watched;
 pub mod window;
 

@@ -115,7 +115,10 @@ struct Clockwork<'a> {
     jobs: Vec<Job>,
     actions: Vec<Action>,
     emissions: Vec<Emission>,
+    /// requests whose clients wait
     open: u64,
+    /// requests that the balancer has open on each instance
+    open_on: Vec<u32>,
     end_ns: u64,
 }
 
@@ -186,6 +189,7 @@ impl<'a> Clockwork<'a> {
             actions,
             emissions: Vec::new(),
             open: 0,
+            open_on: vec![0; instances],
             end_ns: 0,
         };
         for flow in 0..clockwork.flows.len() {
@@ -334,6 +338,7 @@ impl<'a> Clockwork<'a> {
             reported_ns: now_ns,
         };
         self.live.insert(grant.ticket.0, live);
+        self.open_on[instance] += 1;
         self.start_step(now_ns, instance);
     }
 
@@ -388,6 +393,9 @@ impl<'a> Clockwork<'a> {
             self.predictor
                 .observe("model", Api::Chat, None, u64::from(tokens));
             self.live.remove(&emission.request);
+            if let Some(instance) = job.fleet.instance {
+                self.open_on[instance as usize] -= 1;
+            }
             self.push(read_ns, Event::Answered(emission.request as usize));
         } else if tokens >= live.reported_tokens + PROGRESS_TOKENS
             || now_ns >= live.reported_ns + PROGRESS_NS
@@ -434,6 +442,7 @@ impl<'a> Clockwork<'a> {
     fn look(&mut self, now_ns: u64) {
         let Some(looks) = &mut self.looks else { return };
         looks.look(now_ns, &self.engines, &self.generator, self.open);
+        looks.look_at_balancer(now_ns, &self.open_on);
         if !self.events.is_empty() {
             let next_ns = now_ns + looks.every_ns();
             self.push(next_ns, Event::Look);

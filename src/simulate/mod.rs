@@ -9,6 +9,7 @@ mod flow;
 pub mod generator;
 mod looks;
 pub mod outcome;
+pub mod planted;
 pub mod point;
 mod seen;
 

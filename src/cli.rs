@@ -27,6 +27,8 @@ enum Command {
     Bench(Box<evenkeel::bench::options::BenchArgs>),
     // The same.
     Sweep(evenkeel::sweep::options::SweepArgs),
+    // Its options say what it is, too.
+    Report(evenkeel::report::command::ReportArgs),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),
     /// See it work: simulated engines, one of them slow, under three policies in turn
@@ -44,6 +46,9 @@ impl Cli {
             Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => Ok(evenkeel::bench::command::run(&args)?),
             Command::Sweep(args) => Ok(evenkeel::sweep::command::run(&args)?),
+            Command::Report(args) => {
+                Ok(evenkeel::report::command::run(&args).map(|()| ExitCode::SUCCESS)?)
+            }
             Command::Engine(args) => evenkeel::engine::cli::run(args).map(|()| ExitCode::SUCCESS),
             Command::Demo(args) => Ok(evenkeel::demo::cli::run(&args).map(|()| ExitCode::SUCCESS)?),
             Command::Check(args) => Ok(evenkeel::config::cli::run(&args)),

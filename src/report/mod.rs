@@ -2,6 +2,7 @@
 
 pub mod both_sides;
 pub mod capacity;
+pub mod command;
 pub mod curves;
 pub mod distribution;
 pub mod document;
@@ -21,6 +22,7 @@ pub mod scaling;
 pub mod slices;
 pub mod statistics;
 pub mod steadiness;
+pub mod summary;
 pub mod terminal;
 pub mod throughput;
 pub mod verdict;

@@ -5,6 +5,7 @@ pub mod course;
 pub mod definitions;
 pub mod fleet;
 pub mod identity;
+pub mod json;
 pub mod latency;
 pub mod load;
 pub mod points;

@@ -24,18 +24,16 @@ const BANDS: [(f64, &str); 3] = [
 /// The section.
 pub fn section(studies: &[ToldStudy]) -> Section {
     let mut options = Vec::new();
-    let mut efficiencies = efficiency_table();
-    let mut capacities = capacity_table(studies);
     for (number, study) in studies.iter().enumerate() {
+        let price = study.file.gpu_hour_price.as_ref();
+        let currency = price.map_or("price", |price| price.currency.as_str());
         for (index, view) in scalings(&study.views(), &study.file).iter().enumerate() {
-            let id = format!("scaling-{number}-{index}");
+            let id = format!("{number}-{index}");
             let name = study.named(studies, &curve_words(view));
-            add_efficiencies(&mut efficiencies, view, &name);
-            add_capacities(&mut capacities, view, &name);
             options.push(Chosen {
+                parts: curve(view, &id, &name, currency),
+                id: format!("scaling-{id}"),
                 name,
-                parts: plots(view, &id),
-                id,
             });
         }
     }
@@ -50,13 +48,20 @@ pub fn section(studies: &[ToldStudy]) -> Section {
         ));
     }
     parts.extend(shown("scaling-curves", "Curve", options));
-    parts.push(Part::Table(efficiencies));
-    parts.push(Part::Table(capacities));
     Section {
         id: "scaling".into(),
         title: "Scaling".into(),
         parts,
     }
+}
+
+fn curve(view: &ScalingView, id: &str, name: &str, currency: &str) -> Vec<Part> {
+    vec![
+        Part::Plot(throughput_plot(view, id)),
+        Part::Plot(efficiency_plot(view, id)),
+        Part::Table(efficiency_table(view, id, name)),
+        Part::Table(capacity_table(view, id, name, currency)),
+    ]
 }
 
 /// Which curve, in words.
@@ -73,13 +78,6 @@ fn unit_word(view: &ScalingView) -> &'static str {
         Scaling::Horizontal => "instances",
         Scaling::Vertical => "GPUs in the instance",
     }
-}
-
-fn plots(view: &ScalingView, id: &str) -> Vec<Part> {
-    vec![
-        Part::Plot(throughput_plot(view, id)),
-        Part::Plot(efficiency_plot(view, id)),
-    ]
 }
 
 /// The efficiencies of all fleets at one equal load for each unit.
@@ -137,7 +135,7 @@ fn throughput_plot(view: &ScalingView, id: &str) -> Plot {
         guides.extend(ideal(&best, "ideal: n times one at its best"));
     }
     Plot {
-        id: format!("{id}-throughput"),
+        id: format!("scaling-throughput-{id}"),
         title: "Throughput against size, beside the ideal line".into(),
         x: Axis::linear(unit_word(view)).at(sizes(view)),
         y: Axis::linear("output tokens (tok/s)"),
@@ -194,21 +192,18 @@ fn efficiency_plot(view: &ScalingView, id: &str) -> Plot {
     let mut series: Vec<Series> = loads(view)
         .iter()
         .enumerate()
-        .map(|(index, (load, its))| efficiencies(its, &load_words(view, *load), Style(index)))
+        .map(|(index, (load, its))| efficiencies(its, &load_words(view, *load), index))
         .collect();
     let best = at_best(view);
     if !best.is_empty() {
-        let style = Style(series.len().min(STYLES - 1));
-        series.push(efficiencies(
-            &best,
-            "each at its own best within the SLO",
-            style,
-        ));
+        let index = series.len().min(STYLES - 1);
+        let name = "each at its own best within the SLO";
+        series.push(efficiencies(&best, name, index));
     }
     let most = sizes(view).into_iter().fold(1.0, f64::max);
     let guides = BANDS.map(|(from, name)| Guide::level(name, from, 1.0, most));
     Plot {
-        id: format!("{id}-efficiency"),
+        id: format!("scaling-efficiency-{id}"),
         title: "Scaling efficiency, with 95 % intervals".into(),
         x: Axis::linear(unit_word(view)).at(sizes(view)),
         y: Axis::linear("Tn / (n · T1)"),
@@ -218,9 +213,11 @@ fn efficiency_plot(view: &ScalingView, id: &str) -> Plot {
     }
 }
 
-fn efficiencies(its: &[(&Fleet, &Efficiency)], name: &str, style: Style) -> Series {
+/// Series stand a little beside one another, so that no interval covers another.
+fn efficiencies(its: &[(&Fleet, &Efficiency)], name: &str, index: usize) -> Series {
+    let beside = (index as f64 - 2.0) * 0.035;
     let point = |(fleet, of): &(&Fleet, &Efficiency)| Point {
-        x: f64::from(fleet.multiple),
+        x: f64::from(fleet.multiple) * (1.0 + beside),
         y: Some(of.value),
         interval: of.interval.map(|interval| (interval.low, interval.high)),
         said: format!(
@@ -238,7 +235,7 @@ fn efficiencies(its: &[(&Fleet, &Efficiency)], name: &str, style: Style) -> Seri
     Series {
         name: name.to_owned(),
         points: its.iter().map(point).collect(),
-        style,
+        style: Style(index),
         instances: None,
     }
 }
@@ -247,10 +244,9 @@ fn text(key: &'static str, name: &str, definition: &'static str) -> Column {
     Column::new(key, name, Unit::NONE, definition)
 }
 
-fn efficiency_table() -> Table {
+fn efficiency_table(view: &ScalingView, id: &str, name: &str) -> Table {
     let share = |key, name: &str, definition| Column::new(key, name, Unit::SHARE, definition);
     let columns = vec![
-        text("curve", "curve", "points that differ only in size and load"),
         text("n", "n", "how many times the unit"),
         text(
             "compared",
@@ -305,10 +301,8 @@ fn efficiency_table() -> Table {
             "`generator`: what was measured is the generator, not the fleet",
         ),
     ];
-    Table::new("efficiency", "Scaling efficiency", columns)
-}
-
-fn add_efficiencies(table: &mut Table, view: &ScalingView, name: &str) {
+    let title = format!("Scaling efficiency, {name}");
+    let mut table = Table::new(format!("efficiency-{id}"), title, columns);
     for fleet in &view.fleets {
         let equal = fleet
             .at_equal_load
@@ -322,8 +316,7 @@ fn add_efficiencies(table: &mut Table, view: &ScalingView, name: &str) {
                 IntervalOf::Slices => "slices",
             });
             let cells = [
-                Cell::from(name),
-                fleet.multiple.into(),
+                Cell::from(fleet.multiple),
                 compared.into(),
                 of.tokens_per_s.into(),
                 of.unit_tokens_per_s.into(),
@@ -346,21 +339,12 @@ fn add_efficiencies(table: &mut Table, view: &ScalingView, name: &str) {
             table.row(cells).about(fleet.instances, None);
         }
     }
+    table
 }
 
-fn capacity_table(studies: &[ToldStudy]) -> Table {
-    let currencies: Vec<&str> = studies
-        .iter()
-        .filter_map(|study| Some(study.file.gpu_hour_price.as_ref()?.currency.as_str()))
-        .collect();
-    let price = match currencies.first() {
-        Some(currency) if currencies.iter().all(|other| other == currency) => {
-            format!("{currency} a million tokens")
-        }
-        _ => "price of a million tokens".to_owned(),
-    };
+fn capacity_table(view: &ScalingView, id: &str, name: &str, currency: &str) -> Table {
+    let price = format!("{currency} a million tokens");
     let columns = vec![
-        text("curve", "curve", "points that differ only in size and load"),
         text("instances", "instances", "inference servers"),
         text("gpus_per_instance", "GPUs each", "GPUs inside one instance"),
         text(
@@ -397,14 +381,8 @@ fn capacity_table(studies: &[ToldStudy]) -> Table {
             "price of the GPUs over the output tokens of requests within the SLO, at the largest load within it",
         ),
     ];
-    Table::new(
-        "capacity",
-        "How much each fleet carries, and what that costs",
-        columns,
-    )
-}
-
-fn add_capacities(table: &mut Table, view: &ScalingView, name: &str) {
+    let title = format!("How much each fleet carries, and what that costs, {name}");
+    let mut table = Table::new(format!("capacity-{id}"), title, columns);
     for fleet in &view.fleets {
         let effective = fleet.effective.as_ref();
         let is = effective.map(|effective| {
@@ -416,8 +394,7 @@ fn add_capacities(table: &mut Table, view: &ScalingView, name: &str) {
         });
         let overload = fleet.overload.as_ref();
         let cells = [
-            Cell::from(name),
-            fleet.instances.into(),
+            Cell::from(fleet.instances),
             fleet.gpus_per_instance.into(),
             effective.map_or("none met it".into(), |effective| effective.load.into()),
             is.map_or(Cell::Missing, Cell::from),
@@ -433,6 +410,7 @@ fn add_capacities(table: &mut Table, view: &ScalingView, name: &str) {
         ];
         table.row(cells).about(fleet.instances, None);
     }
+    table
 }
 
 /// What told of overload, in words.

@@ -5,6 +5,9 @@ use maud::{Markup, html};
 use crate::report::document::table::{Cell, Column, Row, Table};
 use crate::report::document::{Choice, Part};
 
+/// Words longer than this are broken into lines.
+const LONG_BYTES: usize = 32;
+
 /// Parts one after another; plots that are neighbours stand side by side where there is room.
 pub(super) fn draw(parts: &[Part]) -> Markup {
     let is_plot = |part: &Part| matches!(part, Part::Plot(_));
@@ -81,7 +84,9 @@ fn value(cell: &Cell, shown: &str) -> Markup {
         Cell::Missing => html! { td class="missing" { (shown) } },
         Cell::Number(value) => html! { td class="number" data-value=(value) { (shown) } },
         Cell::Count(value) => html! { td class="number" data-value=(value) { (shown) } },
-        Cell::Text(_) => html! { td { (shown) } },
+        Cell::Text(text) => {
+            html! { td class=[(text.len() > LONG_BYTES).then_some("words")] { (shown) } }
+        }
     }
 }
 

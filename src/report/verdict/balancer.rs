@@ -111,7 +111,7 @@ fn by_sequences(point: &PointView) -> Option<f64> {
 /// What it costs: the missing efficiency, or, without a unit, the TTFT of the fullest instance. `None` if nothing.
 fn cost(case: &Case<'_>, curve: &Curve<'_>, step: &Step<'_>) -> Option<f64> {
     match efficiency(case, curve, step) {
-        Some(efficiency) => (efficiency.value < COSTS_BELOW).then(|| 1.0 - efficiency.value),
+        Some(efficiency) => (efficiency.value < COSTS_BELOW).then_some(1.0 - efficiency.value),
         None => {
             let ratio = ttft_of_fullest(step)?;
             (ratio >= TTFT_WORSE).then(|| 1.0 - 1.0 / ratio)

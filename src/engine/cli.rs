@@ -8,12 +8,17 @@ use super::EngineError;
 use super::profile::{Batching, Profile};
 use super::server::{self, EngineOptions};
 
+/// What an instance shows beside vLLM's paths.
+const PATHS: &str = "\
+Each instance shows, beside vLLM's paths:
+  /metrics       vLLM's names, and process_cpu_seconds_total of the CPU that is simulated
+  /dcgm/metrics  its GPUs, with the names and labels of NVIDIA's DCGM exporter; shares are those of the last second
+  /node/metrics  the cores of the profile's [cpu] table, if it has one, with node-exporter's names
+  /admin/fault   faults on demand";
+
 /// Serve simulated engines that speak vLLM's wire shape.
-///
-/// Beside vLLM's `/metrics`, with `process_cpu_seconds_total` of the CPU that is simulated, each instance shows its GPUs
-/// under `/dcgm/metrics` with the names and labels of NVIDIA's DCGM exporter, and the cores of its `[cpu]` table, if it
-/// has one, under `/node/metrics` with those of node-exporter. Shares are those of the last second.
 #[derive(Debug, clap::Args)]
+#[command(after_help = PATHS)]
 pub struct EngineArgs {
     /// How many instances to run
     #[arg(long, default_value_t = 1)]

@@ -44,7 +44,7 @@ impl Hardware {
             self.total(now_ns),
             self.total(now_ns.saturating_sub(PERIOD_NS)),
         );
-        let period_s = now_ns.min(PERIOD_NS).max(1) as f64 / 1e9;
+        let period_s = now_ns.clamp(1, PERIOD_NS) as f64 / 1e9;
         let share =
             |of: fn(&Activity) -> f64| ((of(&now) - of(&before)) / period_s).clamp(0.0, 1.0);
         let mut out = String::new();

@@ -132,7 +132,7 @@ fn last_gain(points: &[&Seen]) -> f64 {
 
 #[test]
 fn a_healthy_fleet_scales_and_keeps_its_service_level_and_has_room() {
-    for (study, all) in studies(Kind::Healthy, 9) {
+    for (study, all) in studies(Kind::Healthy, 6) {
         assert!(study.truth.is_empty());
         for more in all.iter().filter(|one| one.units > 1) {
             let one = all
@@ -277,7 +277,7 @@ fn a_bad_link_keeps_gpus_busy_with_each_other() {
 
 #[test]
 fn a_slow_client_is_full_while_the_fleet_is_not() {
-    for (study, all) in studies(Kind::One(Fault::SlowClient), 6) {
+    for (study, all) in studies(Kind::One(Fault::SlowClient), 4) {
         let (one, four) = one_and_four(&all);
         let last = four.last().unwrap();
         assert!(

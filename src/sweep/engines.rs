@@ -19,7 +19,11 @@ use crate::load::fetch::Ask;
 use crate::monitor::{Endpoint, Kind};
 use crate::proxy::{Running, Server};
 use crate::simulate::instance_name;
-use crate::study::Setting;
+use crate::study::{Load, Setting};
+
+/// File descriptors that are not for requests: listeners, logs, files, idle connections.
+const SPARE_DESCRIPTORS: u64 = 512;
+const DESCRIPTORS_EACH: u64 = 4;
 
 /// Runs a point; `None` if it was interrupted.
 pub fn run(
@@ -29,14 +33,21 @@ pub fn run(
     interrupt: &Interrupt,
     shown: &Shown,
 ) -> Result<Option<Ran>, SweepError> {
+    let most_at_once = most_at_once(point)?;
     let dir = tempfile::tempdir().map_err(SweepError::Start)?;
     let engines = Engines::start(fleet, &point.setting)?;
-    let proxy = start_proxy(plan, point, engines.running.addrs(), dir.path())?;
+    let proxy = start_proxy(
+        plan,
+        point,
+        engines.running.addrs(),
+        (dir.path(), most_at_once),
+    )?;
     let tail = Tail::begin(dir.path())?;
     let place = Place {
         base_url: format!("http://{}", proxy.server_addr),
         endpoints: endpoints(engines.running.addrs(), proxy.admin_addr),
         id_prefix: drive::id_prefix(point),
+        most_at_once: Some(most_at_once),
     };
     let id_prefix = place.id_prefix.clone();
     let driven = drive(plan, point, place, interrupt, shown)?;
@@ -63,6 +74,26 @@ pub fn run(
         records: Some(tail.found(&id_prefix)?.records),
         notes,
     }))
+}
+
+/// How many requests can be under way: each has two connections, and both ends of both are in this process.
+fn most_at_once(point: &Point) -> Result<usize, SweepError> {
+    let descriptors = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(1024);
+    let possible = descriptors.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
+    let setting = &point.setting;
+    let places = match setting.load {
+        Load::Closed { concurrency } => concurrency,
+        _ => 0,
+    };
+    let wanted = u64::from(places) + u64::from(setting.batch_concurrency.unwrap_or(0));
+    if wanted > possible {
+        return Err(SweepError::Options(format!(
+            "{} has {wanted} requests at once, each with {DESCRIPTORS_EACH} file descriptors in this process, which may open {descriptors}: raise the limit (ulimit -n {}), or run with --simulate",
+            point.id,
+            wanted * DESCRIPTORS_EACH + SPARE_DESCRIPTORS
+        )));
+    }
+    Ok(usize::try_from(possible).unwrap_or(usize::MAX))
 }
 
 /// On a runtime of their own, so that the proxy does not delay their steps.
@@ -127,7 +158,7 @@ fn start_proxy(
     plan: &Plan,
     point: &Point,
     engines: &[SocketAddr],
-    records: &Path,
+    (records, connections): (&Path, usize),
 ) -> Result<Running, SweepError> {
     let setting = &point.setting;
     let instances: String = engines
@@ -146,7 +177,7 @@ fn start_proxy(
     };
     let policy = policy.unwrap_or_else(|| format!("{{ kind = \"{}\" }}", setting.policy));
     let text = format!(
-        "seed = {seed}\n\n[server]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[records]\ndir = {dir}\n\n[[pools]]\nname = \"sweep\"\npolicy = {policy}\n{instances}",
+        "seed = {seed}\n\n[server]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[limits]\nmax_connections = {connections}\n\n[records]\ndir = {dir}\n\n[[pools]]\nname = \"sweep\"\npolicy = {policy}\n{instances}",
         seed = setting.seed,
         dir = toml::Value::from(records.display().to_string()),
     );

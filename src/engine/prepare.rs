@@ -1,7 +1,6 @@
 //! What happens to a request before the engine may admit it: a CPU core tokenizes it. Pure.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// A request that waits for a core.
 #[derive(Debug)]
@@ -11,25 +10,36 @@ struct Job {
     work_ns: u64,
 }
 
+/// A request on a core.
+#[derive(Debug)]
+struct Busy {
+    key: usize,
+    began_ns: u64,
+    work_ns: u64,
+    /// what the engine's loop took of the core meanwhile
+    taken_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Core {
+    busy: Option<Busy>,
+    /// when it is done with what it was given
+    free_ns: u64,
+}
+
 /// The instance's cores, and the requests they prepare, first come first served.
 #[derive(Debug)]
 pub(super) struct Preparing {
-    /// when each core is done with what it was given
-    free_ns: Vec<u64>,
+    cores: Vec<Core>,
     queue: VecDeque<Job>,
-    /// end, order of the start, sequence, work
-    under_way: BinaryHeap<Reverse<(u64, u64, usize, u64)>>,
-    begun: u64,
     done_ns: u64,
 }
 
 impl Preparing {
     pub(super) fn new(cores: u32) -> Self {
         Preparing {
-            free_ns: vec![0; cores as usize],
+            cores: (0..cores).map(|_| Core::default()).collect(),
             queue: VecDeque::new(),
-            under_way: BinaryHeap::new(),
-            begun: 0,
             done_ns: 0,
         }
     }
@@ -43,61 +53,79 @@ impl Preparing {
         self.begin(now_ns);
     }
 
-    /// Takes a core for the engine's loop, before any request that has not begun.
+    /// Takes the core that is free first for the engine's loop; the request on it, if any, lasts so much longer.
     pub(super) fn take_core(&mut self, now_ns: u64, work_ns: u64) {
         self.begin(now_ns);
-        if let Some(free_ns) = self.free_ns.iter_mut().min() {
-            *free_ns = (*free_ns).max(now_ns) + work_ns;
+        if let Some(core) = self.cores.iter_mut().min_by_key(|core| core.free_ns) {
+            core.free_ns = core.free_ns.max(now_ns) + work_ns;
+            if let Some(busy) = &mut core.busy {
+                busy.taken_ns += work_ns;
+            }
         }
     }
 
     /// Sequences that are ready by now, in order.
     pub(super) fn ready(&mut self, now_ns: u64, out: &mut VecDeque<usize>) {
-        self.begin(now_ns);
-        while let Some(Reverse((end_ns, _, key, work_ns))) = self.under_way.peek().copied() {
-            if end_ns > now_ns {
+        loop {
+            self.begin(now_ns);
+            let ended = self
+                .cores
+                .iter_mut()
+                .filter(|core| core.busy.is_some() && core.free_ns <= now_ns)
+                .min_by_key(|core| core.free_ns);
+            let Some(busy) = ended.and_then(|core| core.busy.take()) else {
                 return;
-            }
-            self.under_way.pop();
-            self.done_ns += work_ns;
-            out.push_back(key);
+            };
+            self.done_ns += busy.work_ns;
+            out.push_back(busy.key);
         }
     }
 
     /// When something may be ready or begin; `None` if nothing is left.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        let ends = self.under_way.peek().map(|Reverse((end_ns, ..))| *end_ns);
-        let begins = (!self.queue.is_empty()).then(|| self.free_ns.iter().min().copied());
-        ends.into_iter().chain(begins.flatten()).min()
+        let waits = !self.queue.is_empty();
+        let matters = |core: &&Core| core.busy.is_some() || waits;
+        self.cores
+            .iter()
+            .filter(matters)
+            .map(|core| core.free_ns)
+            .min()
     }
 
     pub(super) fn forget(&mut self, key: usize) {
         self.queue.retain(|job| job.key != key);
-        self.under_way
-            .retain(|Reverse((_, _, other, _))| *other != key);
+        for core in &mut self.cores {
+            core.busy.take_if(|busy| busy.key == key);
+        }
     }
 
-    /// CPU time of the requests that are prepared, nanoseconds.
-    pub(super) fn done_ns(&self) -> u64 {
-        self.done_ns
+    /// CPU time of requests until now, nanoseconds.
+    pub(super) fn cpu_ns(&self, now_ns: u64) -> u64 {
+        let part = |busy: &Busy| {
+            let since_ns = now_ns.saturating_sub(busy.began_ns);
+            since_ns.saturating_sub(busy.taken_ns).min(busy.work_ns)
+        };
+        let under_way = self.cores.iter().filter_map(|core| core.busy.as_ref());
+        self.done_ns + under_way.map(part).sum::<u64>()
     }
 
     /// Hands the requests to cores that are free by now.
     fn begin(&mut self, now_ns: u64) {
         while let Some(job) = self.queue.front() {
-            let Some(free_ns) = self
-                .free_ns
+            let idle = self
+                .cores
                 .iter_mut()
-                .min()
-                .filter(|free| **free <= now_ns)
-            else {
-                return;
-            };
-            let end_ns = (*free_ns).max(job.arrived_ns) + job.work_ns;
-            *free_ns = end_ns;
-            self.under_way
-                .push(Reverse((end_ns, self.begun, job.key, job.work_ns)));
-            self.begun += 1;
+                .filter(|core| core.busy.is_none() && core.free_ns <= now_ns)
+                .min_by_key(|core| core.free_ns);
+            let Some(core) = idle else { return };
+            let began_ns = core.free_ns.max(job.arrived_ns);
+            core.free_ns = began_ns + job.work_ns;
+            core.busy = Some(Busy {
+                key: job.key,
+                began_ns,
+                work_ns: job.work_ns,
+                taken_ns: 0,
+            });
             self.queue.pop_front();
         }
     }
@@ -124,20 +152,31 @@ mod tests {
         assert_eq!(ready(&mut one, 100), [0]);
         assert_eq!(one.next_ns(), Some(200));
         assert_eq!(ready(&mut one, 200), [1]);
-        assert_eq!((one.next_ns(), one.done_ns()), (None, 200));
+        assert_eq!((one.next_ns(), one.cpu_ns(200)), (None, 200));
         assert_eq!(ready(&mut two, 100), [0, 1]);
     }
 
     #[test]
-    fn the_loop_goes_before_what_has_not_begun() {
+    fn the_loop_takes_its_time_from_the_request_on_the_core() {
         let mut one = Preparing::new(1);
         one.push(0, 0, 100);
         one.push(0, 1, 100);
         one.take_core(50, 30);
-        assert_eq!(ready(&mut one, 100), [0]);
-        assert_eq!(one.next_ns(), Some(130));
-        assert!(ready(&mut one, 229).is_empty());
+        assert!(ready(&mut one, 129).is_empty());
+        assert_eq!(one.cpu_ns(129), 99);
+        assert_eq!(ready(&mut one, 130), [0]);
+        assert_eq!((one.next_ns(), one.cpu_ns(180)), (Some(230), 150));
         assert_eq!(ready(&mut one, 230), [1]);
+    }
+
+    #[test]
+    fn a_core_that_the_loop_has_begins_a_request_after_it() {
+        let mut one = Preparing::new(1);
+        one.take_core(0, 30);
+        one.push(10, 0, 100);
+        assert_eq!(one.next_ns(), Some(30));
+        assert!(ready(&mut one, 30).is_empty());
+        assert_eq!(one.next_ns(), Some(130));
     }
 
     #[test]

@@ -58,6 +58,18 @@ impl Looks {
         self.note(now_ns, Source::Generator, None, None, figures);
     }
 
+    /// What the balancer has open on each instance: what it waits for there, in the engine's queue or before it.
+    pub(super) fn look_at_balancer(&mut self, now_ns: u64, open_on: &[u32]) {
+        for (at, open) in (0..).zip(open_on) {
+            let figures = Figures {
+                open_requests: Some(f64::from(*open)),
+                ..Figures::default()
+            };
+            let name = instance_name(at);
+            self.note(now_ns, Source::Proxy, Some(&name), None, figures);
+        }
+    }
+
     fn look_at(&mut self, now_ns: u64, at: usize, engine: &Engine) {
         let now = engine.activity(now_ns);
         let before = std::mem::replace(&mut self.before[at], now);

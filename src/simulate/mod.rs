@@ -7,8 +7,10 @@ pub mod clockwork;
 pub mod connections;
 mod flow;
 pub mod generator;
+mod job;
 mod looks;
 pub mod outcome;
+pub mod planted;
 pub mod point;
 mod seen;
 

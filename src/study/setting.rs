@@ -17,7 +17,7 @@ pub struct Setting {
     pub gpus_per_instance: u32,
     /// how much is sent, to all instances together
     pub load: Load,
-    /// the same for one instance, so that points of equal load an instance are found by it
+    /// the same for one instance, or for one GPU in vertical scaling, so that points of equal load are found by it
     pub load_per_instance: f64,
     /// name of the set of lengths, such as `mix`, `short`
     pub lengths: String,

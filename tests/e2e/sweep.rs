@@ -1,9 +1,9 @@
 //! `evenkeel sweep` as a process: what it keeps, what it survives, what it refuses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use evenkeel::engine::profile::Profile;
 use evenkeel::engine::server::{self, EngineOptions};
@@ -14,8 +14,8 @@ use evenkeel::study::{PointFile, Scenario};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::support::child::{PROGRAM, run};
-use crate::support::proxy::Dir;
+use crate::support::child::{Child, PROGRAM, run};
+use crate::support::proxy::{Dir, Setup};
 use crate::support::reply::Reply;
 use crate::support::upstream::Script;
 
@@ -116,7 +116,7 @@ fn lines<T: DeserializeOwned>(point: &PointFolder, name: &str) -> Vec<T> {
 
 /// A sweep under way; killed when dropped.
 struct Started {
-    process: Child,
+    process: std::process::Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
@@ -333,6 +333,8 @@ fn another_plan_or_a_folder_of_others_is_refused() {
     let (code, _, err) = others.sweep(&["--simulate"]);
     assert_eq!(code, Some(2));
     assert!(err.contains("thesis.txt is in it"), "{err}");
+    let left = std::fs::read_dir(others.out()).unwrap().count();
+    assert_eq!(left, 1, "something was made in a folder of others");
 }
 
 #[test]
@@ -468,6 +470,45 @@ async fn hooks_make_the_fleet_that_a_point_wants_and_exporters_are_read() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_records_of_a_proxy_before_the_fleet_come_to_the_point_they_belong_to() {
+    let profile = Profile::load("test-fast").unwrap();
+    let engines = server::start(EngineOptions::new(profile, 2)).await.unwrap();
+    let proxy = Child::serve(&Setup::over(engines.addrs()));
+    let more = format!(
+        "[[monitor]]\nkind = \"proxy\"\nurl = \"http://{}\"\n",
+        proxy.admin
+    );
+    let plan = live(&format!("http://{}", proxy.addr), "", &more);
+    let dir = format!(
+        "kind = \"live\"\nrecords_dir = {:?}\nmodel = \"test-fast\"",
+        proxy.dir()
+    );
+    let place = Place::with(&plan.replace("kind = \"live\"", &dir));
+    let swept = tokio::task::spawn_blocking(move || {
+        let (code, out, err) = place.sweep(&[]);
+        assert_eq!(code, Some(0), "{out}{err}");
+        place
+    });
+    let place = swept.await.unwrap();
+    for (point, files) in Folder::new(place.out()).points().unwrap() {
+        let id = |value: &Value| {
+            value["metadata"]["x_request_id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let sent: Vec<Value> = lines(&files, "requests.jsonl");
+        let sent: BTreeSet<String> = sent.iter().map(id).collect();
+        let records: Vec<Record> = lines(&files, "records.jsonl");
+        let recorded: BTreeSet<String> = records.into_iter().map(|one| one.request_id).collect();
+        assert_eq!(sent, recorded, "{}: {:?}", point.id, point.notes);
+        let readings: Vec<Reading> = lines(&files, "monitor.jsonl");
+        assert!(readings.iter().any(|one| one.source == Source::Proxy));
+    }
+    engines.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -78,7 +78,7 @@ fn the_two_curves_are_apart_and_share_the_point_of_one_instance_with_one_gpu() {
 
 #[test]
 fn ids_are_unique_and_points_are_in_order() {
-    let plan = sim(&format!("repeats = 2\n{WHOLE}").replace("repeats = 2\n", ""));
+    let plan = sim(WHOLE);
     let ids: BTreeSet<&str> = plan.points.iter().map(|point| point.id.as_str()).collect();
     assert_eq!(ids.len(), plan.points.len());
     let orders: Vec<u32> = plan.points.iter().map(|point| point.order).collect();
@@ -280,6 +280,9 @@ fn two_variables_at_once_are_refused() {
     assert!(variant("policy = \"round_robin\"").contains("changes nothing"));
     assert!(variant("engine = { max_num_sqs = 8 }").contains("max_num_sqs"));
     assert!(variant("policy = \"best\"").contains("`best`"));
+    let twice = "[[variants]]\nname = \"v\"\nchange = { concurrency = 32 }\n".repeat(2);
+    let twice = said(&format!("{FLEET}{WHOLE}{twice}"));
+    assert!(twice.contains("two variants are called `v`"), "{twice}");
     let nowhere = said(&format!(
         "{FLEET}{WHOLE}[[variants]]\nname = \"v\"\nchange = {{ concurrency = 32 }}\nat = {{ concurrency = [65] }}\n"
     ));

@@ -131,6 +131,14 @@ impl Checker<'_> {
                     help,
                 );
             }
+            if variants[..at]
+                .iter()
+                .any(|other| other.name == variant.name)
+            {
+                let message = format!("two variants are called `{}`", variant.name);
+                self.fault(&key, message, "give each a name of its own");
+                continue;
+            }
             match variants::points(plan, &base, variant) {
                 Ok(points) => settings.extend(points),
                 Err(wrong) => self.fault(&key, wrong.message, wrong.help),

@@ -241,7 +241,11 @@ fn slow_client(dice: &mut Dice, source: Source) -> Result<(Scene, Vec<PointSpec>
     let tokens_per_s = scene.tokens_per_s(most) * dice.between(0.7, 1.1);
     scene.fleet.generator.event_us = 1e6 / tokens_per_s;
     let loads = match dice.one_of(&[true, false]) {
-        true => doubling(most),
+        true => {
+            // four instances' answers take four times as long to read
+            scene.seconds *= 4.0;
+            doubling(most)
+        }
         false => rates(0.9 * scene.tokens_per_s(most) / scene.output_tokens),
     };
     let points = curve(&scene, Horizontal, &[1, 2, 4], &loads);

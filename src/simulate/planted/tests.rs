@@ -277,7 +277,7 @@ fn a_bad_link_keeps_gpus_busy_with_each_other() {
 
 #[test]
 fn a_slow_client_is_full_while_the_fleet_is_not() {
-    for (study, all) in studies(Kind::One(Fault::SlowClient), 6) {
+    for (study, all) in studies(Kind::One(Fault::SlowClient), 4) {
         let (one, four) = one_and_four(&all);
         let last = four.last().unwrap();
         assert!(

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::exposition::Page;
 use super::rates::{CpuSeconds, CpuTimes};
 use super::{names, own};
-use crate::load::fetch::{Ask, Fetched, MOST_BYTES};
+use crate::load::fetch::{Ask, BLOCK_BYTES, Fetched};
 use crate::measure::clock::{Ns, now_ns};
 use crate::study::monitor::{Figures, Reading, Source};
 
@@ -349,9 +349,14 @@ impl Endpoint {
         let addrs = self.addrs().await?;
         let mut stream = TcpStream::connect(addrs.as_slice()).await?;
         stream.write_all(&self.ask.bytes()).await?;
-        let mut bytes = Vec::new();
-        stream.take(MOST_BYTES).read_to_end(&mut bytes).await?;
-        Fetched::read(&bytes)
+        let (mut bytes, mut block) = (Vec::new(), vec![0; BLOCK_BYTES]);
+        loop {
+            let count = stream.read(&mut block).await?;
+            bytes.extend_from_slice(&block[..count]);
+            if let Some(answer) = Fetched::read(&bytes, count == 0)? {
+                return Ok(answer);
+            }
+        }
     }
 }
 

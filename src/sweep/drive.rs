@@ -26,6 +26,8 @@ pub struct Place {
     pub endpoints: Vec<Endpoint>,
     /// what ids of requests begin with
     pub id_prefix: String,
+    /// requests that can be under way, where that is less than what bench finds out by itself
+    pub most_at_once: Option<usize>,
 }
 
 /// What came of it.
@@ -55,10 +57,10 @@ pub fn drive(
 ) -> Result<Option<Driven>, SweepError> {
     let setting = &point.setting;
     let args = sent::online(plan, point, &place.id_prefix)?;
-    let online = Prepared::of(plan, args, &setting.lengths, &place.base_url)?;
+    let online = Prepared::of(plan, args, &setting.lengths, &place)?;
     let batch = sent::batch(plan, point, &place.id_prefix)?;
     let batch_lengths = plan.batch_lengths(setting.scenario);
-    let batch = batch.map(|args| Prepared::of(plan, args, batch_lengths, &place.base_url));
+    let batch = batch.map(|args| Prepared::of(plan, args, batch_lengths, &place));
     let batch = batch.transpose()?;
 
     let every = Duration::from_secs_f64(plan.timing.look_every_s);
@@ -107,10 +109,12 @@ impl Prepared {
         plan: &Plan,
         mut args: BenchArgs,
         lengths: &str,
-        base_url: &str,
+        place: &Place,
     ) -> Result<Prepared, BenchError> {
-        args.base_url = Some(base_url.to_owned());
-        let (settings, target) = Settings::of(&args)?;
+        args.base_url = Some(place.base_url.clone());
+        let (mut settings, target) = Settings::of(&args)?;
+        let most = place.most_at_once.unwrap_or(usize::MAX);
+        settings.max_in_flight = settings.max_in_flight.min(most);
         Ok(Prepared {
             settings: sent::with_lengths(plan, settings, lengths),
             args,

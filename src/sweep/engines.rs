@@ -19,7 +19,11 @@ use crate::load::fetch::Ask;
 use crate::monitor::{Endpoint, Kind};
 use crate::proxy::{Running, Server};
 use crate::simulate::instance_name;
-use crate::study::Setting;
+use crate::study::{Load, Setting};
+
+/// File descriptors that are not for requests: listeners, logs, files, idle connections.
+const SPARE_DESCRIPTORS: u64 = 512;
+const DESCRIPTORS_EACH: u64 = 4;
 
 /// Runs a point; `None` if it was interrupted.
 pub fn run(
@@ -29,14 +33,21 @@ pub fn run(
     interrupt: &Interrupt,
     shown: &Shown,
 ) -> Result<Option<Ran>, SweepError> {
+    let most_at_once = most_at_once(point)?;
     let dir = tempfile::tempdir().map_err(SweepError::Start)?;
     let engines = Engines::start(fleet, &point.setting)?;
-    let proxy = start_proxy(plan, point, engines.running.addrs(), dir.path())?;
+    let proxy = start_proxy(
+        plan,
+        point,
+        engines.running.addrs(),
+        (dir.path(), most_at_once),
+    )?;
     let tail = Tail::begin(dir.path())?;
     let place = Place {
         base_url: format!("http://{}", proxy.server_addr),
-        endpoints: endpoints(engines.running.addrs(), proxy.admin_addr),
+        endpoints: endpoints(&engines, proxy.admin_addr),
         id_prefix: drive::id_prefix(point),
+        most_at_once: Some(most_at_once),
     };
     let id_prefix = place.id_prefix.clone();
     let driven = drive(plan, point, place, interrupt, shown)?;
@@ -65,10 +76,32 @@ pub fn run(
     }))
 }
 
+/// How many requests can be under way: each has two connections, and both ends of both are in this process.
+fn most_at_once(point: &Point) -> Result<usize, SweepError> {
+    let descriptors = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(1024);
+    let possible = descriptors.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
+    let setting = &point.setting;
+    let places = match setting.load {
+        Load::Closed { concurrency } => concurrency,
+        _ => 0,
+    };
+    let wanted = u64::from(places) + u64::from(setting.batch_concurrency.unwrap_or(0));
+    if wanted > possible {
+        return Err(SweepError::Options(format!(
+            "{} has {wanted} requests at once, each with {DESCRIPTORS_EACH} file descriptors in this process, which may open {descriptors}: raise the limit (ulimit -n {}), or run with --simulate",
+            point.id,
+            wanted * DESCRIPTORS_EACH + SPARE_DESCRIPTORS
+        )));
+    }
+    Ok(usize::try_from(possible).unwrap_or(usize::MAX))
+}
+
 /// On a runtime of their own, so that the proxy does not delay their steps.
 struct Engines {
     runtime: Runtime,
     running: RunningEngines,
+    /// whether they have a host of which something can be told
+    has_cpu: bool,
 }
 
 impl Engines {
@@ -81,13 +114,18 @@ impl Engines {
             .map_err(SweepError::Start)?;
         let profile = profile_of(&fleet.profile, setting.gpus_per_instance, &setting.engine)
             .map_err(|why| SweepError::Engine(EngineError::Options(why)))?;
+        let has_cpu = profile.cpu.is_some();
         let instances = setting.instances as usize;
         let mut options = EngineOptions::new(profile, instances);
         options.speed_factors = fleet.slow_factors.iter().copied().take(instances).collect();
         options.seed = setting.seed;
         options.model_name.clone_from(&fleet.profile.name);
         let running = runtime.block_on(server::start(options))?;
-        Ok(Engines { runtime, running })
+        Ok(Engines {
+            runtime,
+            running,
+            has_cpu,
+        })
     }
 
     /// Ends them; tells how late their steps were, which is this machine's doing and not the model's.
@@ -102,32 +140,42 @@ impl Engines {
     }
 }
 
-fn endpoints(engines: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<Endpoint> {
-    let endpoint = |addr: SocketAddr, kinds: &[Kind], instance: Option<String>| Endpoint {
-        host: addr.ip().to_string(),
-        port: addr.port(),
-        ask: Ask {
-            authority: addr.to_string(),
-            path: "/metrics".into(),
-            headers: String::new(),
-        },
-        kinds: kinds.to_vec(),
-        instance,
-        gpu: None,
+/// All that simulated engines and the proxy show.
+fn endpoints(engines: &Engines, admin: Option<SocketAddr>) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    let mut put = |addr: SocketAddr, path: &str, kind: Kind, instance: Option<String>| {
+        endpoints.push(Endpoint {
+            host: addr.ip().to_string(),
+            port: addr.port(),
+            ask: Ask {
+                authority: addr.to_string(),
+                path: path.into(),
+                headers: String::new(),
+            },
+            kinds: vec![kind],
+            instance,
+            gpu: None,
+        });
     };
-    let engines = engines.iter().zip(0..).map(|(addr, at)| {
-        let kinds = [Kind::Engine, Kind::Gpu, Kind::Host];
-        endpoint(*addr, &kinds, Some(instance_name(at)))
-    });
-    let admin = admin.map(|addr| endpoint(addr, &[Kind::Proxy], None));
-    engines.chain(admin).collect()
+    for (addr, at) in engines.running.addrs().iter().zip(0..) {
+        let name = || Some(instance_name(at));
+        put(*addr, "/metrics", Kind::Engine, name());
+        put(*addr, "/dcgm/metrics", Kind::Gpu, name());
+        if engines.has_cpu {
+            put(*addr, "/node/metrics", Kind::Host, name());
+        }
+    }
+    if let Some(addr) = admin {
+        put(addr, "/metrics", Kind::Proxy, None);
+    }
+    endpoints
 }
 
 fn start_proxy(
     plan: &Plan,
     point: &Point,
     engines: &[SocketAddr],
-    records: &Path,
+    (records, connections): (&Path, usize),
 ) -> Result<Running, SweepError> {
     let setting = &point.setting;
     let instances: String = engines
@@ -146,7 +194,7 @@ fn start_proxy(
     };
     let policy = policy.unwrap_or_else(|| format!("{{ kind = \"{}\" }}", setting.policy));
     let text = format!(
-        "seed = {seed}\n\n[server]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[records]\ndir = {dir}\n\n[[pools]]\nname = \"sweep\"\npolicy = {policy}\n{instances}",
+        "seed = {seed}\n\n[server]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n\n[limits]\nmax_connections = {connections}\n\n[records]\ndir = {dir}\n\n[[pools]]\nname = \"sweep\"\npolicy = {policy}\n{instances}",
         seed = setting.seed,
         dir = toml::Value::from(records.display().to_string()),
     );

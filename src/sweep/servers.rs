@@ -54,6 +54,7 @@ impl Servers {
             base_url: live.base_url.clone(),
             endpoints: endpoints(&plan.exporters, point.setting.instances),
             id_prefix: drive::id_prefix(point),
+            most_at_once: None,
         };
         let id_prefix = place.id_prefix.clone();
         let Some(driven) = drive(plan, point, place, interrupt, shown)? else {

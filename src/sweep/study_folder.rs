@@ -30,13 +30,16 @@ pub struct StudyFolder {
 impl StudyFolder {
     /// Begins a study, or goes on with one that the same plan began.
     pub fn open(dir: &Path, plan: &Plan, simulated: bool) -> Result<StudyFolder, SweepError> {
-        std::fs::create_dir_all(dir.join("points")).map_err(SweepError::file(dir))?;
-        let lock = lock(dir)?;
         let folder = Folder::new(dir);
+        if dir.exists() && !folder.study().exists() {
+            is_free(dir)?;
+        }
+        std::fs::create_dir_all(dir).map_err(SweepError::file(dir))?;
+        let lock = lock(dir)?;
         if folder.study().exists() {
             is_of(&folder.read()?, plan, simulated, dir)?;
+            remove_temporaries(dir)?;
         } else {
-            is_free(dir)?;
             write_whole(&folder.plan(), |out| out.write_all(plan.source.as_bytes()))?;
             write_json(&folder.study(), &study(plan, simulated))?;
         }
@@ -80,12 +83,22 @@ fn lock(dir: &Path) -> Result<File, SweepError> {
     }
 }
 
+fn remove_temporaries(dir: &Path) -> Result<(), SweepError> {
+    for entry in std::fs::read_dir(dir).map_err(SweepError::file(dir))? {
+        let entry = entry.map_err(SweepError::file(dir))?;
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            std::fs::remove_file(entry.path()).map_err(SweepError::file(entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
 /// A folder with files of others is no place for a study.
 fn is_free(dir: &Path) -> Result<(), SweepError> {
     for entry in std::fs::read_dir(dir).map_err(SweepError::file(dir))? {
         let name = entry.map_err(SweepError::file(dir))?.file_name();
         let name = name.to_string_lossy();
-        let ours = ["points", "plan.toml", LOCK].contains(&name.as_ref());
+        let ours = ["plan.toml", LOCK].contains(&name.as_ref());
         if !ours && !name.starts_with(TEMPORARY) {
             return Err(SweepError::Options(format!(
                 "{} is not empty and no study ({name} is in it): give --out a new folder",

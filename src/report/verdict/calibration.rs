@@ -14,7 +14,7 @@ use crate::report::latency::Bucket;
 use crate::report::load_summary::LoadSummary;
 use crate::report::window::entered_ns;
 use crate::simulate::SimPoint;
-use crate::simulate::planted::{Fault, Kind as Planted, PlantedStudy, variants};
+use crate::simulate::planted::{Fault, Kind as Planted, PlantedStudy, of_efficiency, variants};
 use crate::study::point::{Point, PointRequest};
 use crate::study::{Machine, PointFile, STUDY_VERSION};
 
@@ -121,7 +121,7 @@ fn said(diagnosis: &Diagnosis) -> BTreeSet<Kind> {
 /// What was planted beside what was said, and how often.
 type Matrix = BTreeMap<(BTreeSet<Kind>, BTreeSet<Kind>), u32>;
 
-fn judge(chosen: impl Fn(u32) -> bool, each: u32, loud: bool) -> Matrix {
+fn judge(chosen: impl Fn(u32) -> bool, each: u32) -> Matrix {
     let mut studies: Vec<PlantedStudy> = Vec::new();
     for kind in Planted::ALL {
         let all = variants(kind, each, SEED).unwrap().into_iter().enumerate();
@@ -139,7 +139,7 @@ fn judge(chosen: impl Fn(u32) -> bool, each: u32, loud: bool) -> Matrix {
             let views = views(&study);
             let diagnosis = diagnose(&views, &study_file(&study));
             let (planted, found) = (truth(&study), said(&diagnosis));
-            if loud && planted != found {
+            if planted != found {
                 println!("== {}: {planted:?} but {found:?}", study.name);
                 for verdict in &diagnosis.verdicts {
                     println!(
@@ -195,11 +195,37 @@ fn print(name: &str, matrix: &Matrix) {
 }
 
 #[test]
-#[ignore = "development: the half on which thresholds are chosen"]
+fn a_planted_efficiency_of_78_percent_is_found_within_3_points() {
+    for seed in 0..4 {
+        let planted = of_efficiency(0.78, seed).unwrap();
+        let views = scalings(&views(&planted), &study_file(&planted));
+        let fleet = views[0].fleets.last().unwrap();
+        let found = fleet.at_highest_load().unwrap();
+        println!("{}: {:.3} {:?}", planted.name, found.value, found.interval);
+        assert!((found.value - 0.78).abs() < 0.03, "{found:?}");
+        assert_eq!(fleet.multiple, 4);
+    }
+}
+
+/// Of the studies of even number nothing is asked here: on those thresholds were chosen.
+#[test]
+fn at_least_95_percent_of_unseen_planted_fleets_are_judged_right_and_no_healthy_one_is_accused() {
+    let matrix = judge(|at| !at.is_multiple_of(2), EACH);
+    print("unseen half", &matrix);
+    assert!(right_share(&matrix) >= 0.95, "{matrix:?}");
+    let healthy = BTreeSet::from([Kind::Healthy]);
+    let accused = matrix
+        .keys()
+        .any(|(planted, found)| *planted == healthy && *found != healthy);
+    assert!(!accused, "{matrix:?}");
+}
+
+#[test]
+#[ignore = "for choosing thresholds: the half that may be looked at; EACH is the studies of a kind, both halves"]
 fn the_seen_half() {
     let each = std::env::var("EACH")
         .ok()
         .and_then(|each| each.parse().ok());
-    let matrix = judge(|at| at.is_multiple_of(2), each.unwrap_or(EACH), true);
+    let matrix = judge(|at| at.is_multiple_of(2), each.unwrap_or(EACH));
     print("seen half", &matrix);
 }

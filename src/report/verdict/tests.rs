@@ -4,7 +4,7 @@
 use super::*;
 use crate::report::fixture::{study_file, view};
 use crate::report::generator::{Bottleneck, Generator};
-use crate::report::instances::{Instances, SkewView};
+use crate::report::instances::{InstanceView, Instances, SkewView};
 use crate::report::quantiles::Quantiles;
 use crate::report::watched::{Gauge, InstanceWatch};
 
@@ -211,6 +211,31 @@ fn uneven_load_is_a_verdict_only_where_it_costs_throughput() {
     assert_eq!(of(3.2, 3900.0), [Kind::Healthy]);
     // 65 % at even load has another cause, which nothing here tells
     assert_eq!(of(1.05, 2600.0), [Kind::Unexplained]);
+}
+
+#[test]
+fn under_a_rate_uneven_load_costs_waiting_and_not_throughput() {
+    let instance = |name: &str, tokens: f64, ttft_ms: f64| InstanceView {
+        name: name.into(),
+        requests: 100,
+        failed: 0,
+        request_share: None,
+        tokens: 0,
+        token_share: None,
+        mean_outstanding_tokens: tokens,
+        mean_open_requests: 1.0,
+        server_ttft: Quantiles::over([ttft_ms; 3]),
+    };
+    let of = |ttft_ms: f64| {
+        let one = watched(view(1, 1, 16, 1000.0), 8.0, watch(16.0));
+        let mut two = skewed(view(2, 1, 32, 1990.0), 1.8);
+        if let Some(instances) = &mut two.instances {
+            instances.each = vec![instance("a", 900.0, ttft_ms), instance("b", 100.0, 100.0)];
+        }
+        kinds(&[one, two])
+    };
+    assert_eq!(of(400.0), [Kind::BalancerBound]);
+    assert_eq!(of(110.0), [Kind::Healthy]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::report::curves::{Curve, Step};
 use crate::report::point::PointView;
 use crate::report::scaling::{Efficiency, is_generator_bound};
 use crate::report::watched::InstanceWatch;
-use crate::study::Scaling;
+use crate::study::{Load, Scaling};
 
 /// Greatest over mean load from which it is uneven.
 const UNEVEN: f64 = 1.4;
@@ -108,12 +108,15 @@ fn by_sequences(point: &PointView) -> Option<f64> {
     (all.len() > 1).then(|| all.iter().copied().fold(0.0, f64::max) / mean)
 }
 
-/// What it costs: the missing efficiency; where throughput follows the load all the same, as under a rate, the waiting
-/// on the fullest instance. `None` if nothing.
+/// What it costs: the missing efficiency; under a rate, where throughput follows the load all the same, the waiting on the
+/// fullest instance. (In a closed loop past saturation a balancer that counts requests fills one instance with those
+/// that wait, and it costs nothing.) `None` if nothing.
 fn cost(case: &Case<'_>, curve: &Curve<'_>, step: &Step<'_>) -> Option<f64> {
     let missing = efficiency(case, curve, step).map(|efficiency| 1.0 - efficiency.value);
+    let is_rate = matches!(step.first().setting.load, Load::Poisson { .. });
+    let waits_count = is_rate || missing.is_none();
     let costs = missing.is_some_and(|missing| missing > 1.0 - COSTS_BELOW)
-        || ttft_of_fullest(step).is_some_and(|ratio| ratio >= TTFT_WORSE);
+        || waits_count && ttft_of_fullest(step).is_some_and(|ratio| ratio >= TTFT_WORSE);
     costs.then(|| missing.unwrap_or(0.0).max(0.0))
 }
 

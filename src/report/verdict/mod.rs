@@ -187,7 +187,7 @@ pub fn diagnose(points: &[PointView], study: &StudyFile) -> Diagnosis {
     let (mut verdicts, mut ruled_out, mut not_judged) = (Vec::new(), Vec::new(), Vec::new());
     for (kind, rule) in RULES {
         match judged(&case, kind, rule) {
-            Judged::Holds(verdict) => verdicts.push(verdict),
+            Judged::Holds(verdict) => verdicts.push(*verdict),
             Judged::Not(evidence) => ruled_out.push(RuledOut { kind, evidence }),
             Judged::Unknown(missing) => not_judged.push(NotJudged { kind, missing }),
             Judged::Nowhere => {}
@@ -214,7 +214,7 @@ pub fn diagnose(points: &[PointView], study: &StudyFile) -> Diagnosis {
 
 /// A rule over all curves.
 enum Judged {
-    Holds(Verdict),
+    Holds(Box<Verdict>),
     Not(Vec<Evidence>),
     Unknown(String),
     Nowhere,
@@ -234,7 +234,7 @@ fn judged(case: &Case<'_>, kind: Kind, rule: Rule) -> Judged {
     found.sort_by(|(_, a), (_, b)| b.cost_share.total_cmp(&a.cost_share));
     let curves: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
     match (found.into_iter().next(), denied, missing) {
-        (Some((_, one)), _, _) => Judged::Holds(Verdict {
+        (Some((_, one)), _, _) => Judged::Holds(Box::new(Verdict {
             kind,
             cost_share: one.cost_share,
             says: one.says,
@@ -242,7 +242,7 @@ fn judged(case: &Case<'_>, kind: Kind, rule: Rule) -> Judged {
             change: one.change,
             counter_experiment: one.counter_experiment,
             curves,
-        }),
+        })),
         (None, Some(evidence), _) => Judged::Not(evidence),
         (None, None, Some(what)) => Judged::Unknown(what),
         (None, None, None) => Judged::Nowhere,

@@ -7,6 +7,7 @@ use crate::report::generator::{Bottleneck, Generator};
 use crate::report::instances::{InstanceView, Instances, SkewView};
 use crate::report::quantiles::Quantiles;
 use crate::report::watched::{Gauge, InstanceWatch};
+use crate::study::Load;
 
 fn gauge(mean: f64) -> Option<Gauge> {
     Some(Gauge { mean, max: mean })
@@ -226,16 +227,21 @@ fn under_a_rate_uneven_load_costs_waiting_and_not_throughput() {
         mean_open_requests: 1.0,
         server_ttft: Quantiles::over([ttft_ms; 3]),
     };
-    let of = |ttft_ms: f64| {
-        let one = watched(view(1, 1, 16, 1000.0), 8.0, watch(16.0));
+    let of = |ttft_ms: f64, is_rate: bool| {
+        let mut one = watched(view(1, 1, 16, 1000.0), 8.0, watch(16.0));
         let mut two = skewed(view(2, 1, 32, 1990.0), 1.8);
+        if is_rate {
+            one.setting.load = Load::Poisson { rate_per_s: 1.0 };
+            two.setting.load = Load::Poisson { rate_per_s: 2.0 };
+        }
         if let Some(instances) = &mut two.instances {
             instances.each = vec![instance("a", 900.0, ttft_ms), instance("b", 100.0, 100.0)];
         }
         kinds(&[one, two])
     };
-    assert_eq!(of(400.0), [Kind::BalancerBound]);
-    assert_eq!(of(110.0), [Kind::Healthy]);
+    assert_eq!(of(400.0, true), [Kind::BalancerBound]);
+    assert_eq!(of(110.0, true), [Kind::Healthy]);
+    assert_eq!(of(400.0, false), [Kind::Healthy]);
 }
 
 #[test]

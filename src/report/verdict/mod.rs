@@ -250,4 +250,6 @@ fn judged(case: &Case<'_>, kind: Kind, rule: Rule) -> Judged {
 }
 
 #[cfg(test)]
+mod calibration;
+#[cfg(test)]
 mod tests;

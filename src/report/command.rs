@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::document::Document;
 use super::document::told::{ToldPoint, ToldStudy};
-use super::document::{Document, points};
 use super::goodput::Objective;
 use super::page::page;
-use super::point::PointView;
 use super::summary;
 use crate::bench::BenchError;
 use crate::bench::output::Output;
@@ -90,15 +89,10 @@ fn read(dir: &Path, number: usize) -> Result<ToldStudy, ReportError> {
     let folder = StudyFolder::open(dir)?;
     let objectives = objectives(&folder.file.objectives, dir)?;
     let mut problems: Vec<Problem> = folder.problems.clone();
-    let told = |(index, mut point): (usize, crate::study::point::Point)| {
-        problems.append(&mut point.problems.clone());
-        let place = format!("point-{number}-{index}");
-        ToldPoint {
-            view: PointView::of(&point, &objectives),
-            details: points::details(&point, &place),
-            notes: std::mem::take(&mut point.file.notes),
-            place,
-        }
+    let told = |(index, point): (usize, crate::study::point::Point)| {
+        let told = ToldPoint::of(&point, &objectives, format!("point-{number}-{index}"));
+        problems.extend(point.problems);
+        told
     };
     let points = folder.points().enumerate().map(told).collect();
     Ok(ToldStudy {

@@ -4,6 +4,7 @@ pub mod build;
 pub mod course;
 pub mod definitions;
 pub mod fleet;
+pub mod head;
 pub mod identity;
 pub mod json;
 pub mod latency;
@@ -18,6 +19,8 @@ pub mod setting;
 pub mod table;
 pub mod told;
 pub mod ttft;
+pub mod verdict;
+pub mod warnings;
 
 use serde::Serialize;
 

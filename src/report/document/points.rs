@@ -2,15 +2,27 @@
 
 use super::fleet::instance_table;
 use super::told::{ToldPoint, ToldStudy, load_words};
+use super::warnings::has_one_length;
 use super::{Choice, Chosen, Part, Section, course, requests};
+use crate::report::goodput::Objective;
+use crate::report::point::PointView;
 use crate::study::point::Point;
 
-/// What is told of a point itself, from its requests and looks.
-pub fn details(point: &Point, place: &str) -> Vec<Part> {
-    vec![
-        Part::Panels(course::of(point, place)),
-        Part::Rows(requests::of(point, place)),
-    ]
+impl ToldPoint {
+    /// What is told of a point, so that the point itself can be let go.
+    pub fn of(point: &Point, objectives: &[Objective], place: String) -> ToldPoint {
+        ToldPoint {
+            view: PointView::of(point, objectives),
+            notes: point.file.notes.clone(),
+            lengths_assumed: point.lengths_assumed == Some(true),
+            one_length: has_one_length(point),
+            details: vec![
+                Part::Panels(course::of(point, &place)),
+                Part::Rows(requests::of(point, &place)),
+            ],
+            place,
+        }
+    }
 }
 
 /// The section.

@@ -36,6 +36,10 @@ pub struct ToldPoint {
     pub view: PointView,
     /// what hooks said, or a source did not tell
     pub notes: Vec<String>,
+    /// its lengths are those that Evenkeel assumes where nobody says others
+    pub lengths_assumed: bool,
+    /// all its prompts, or all its answers, had one length
+    pub one_length: bool,
     /// its course over time and its single requests
     pub details: Vec<Part>,
 }
@@ -57,8 +61,8 @@ pub fn family_words(family: &Family) -> String {
         "poisson" => "Poisson arrivals",
         _ => "a batch",
     };
-    let batch = family.batch_concurrency.map_or_else(String::new, |batch| {
-        format!(", {batch} batch requests beside")
+    let batch = family.batch_per_instance.map_or_else(String::new, |batch| {
+        format!(", {batch} batch requests beside for each instance")
     });
     format!(
         "{}, {load}, lengths {}, policy {}, variant {}{batch}",

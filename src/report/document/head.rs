@@ -89,7 +89,7 @@ fn efficiency(main: Option<&ScalingView>) -> Headline {
             Band::Doubtful | Band::Bottleneck => Judgement::Bad,
         }),
         meaning: format!(
-            "{}{interval}: {} do {:.2} times the work of 1 at the highest equal load ({}).",
+            "{}{interval}: {} do {:.2} times the work of 1 at the highest equal load. Curve: {}.",
             capital(of.band.name()),
             fleet.multiple,
             of.value * f64::from(fleet.multiple),
@@ -114,7 +114,7 @@ fn largest_load(study: &ToldStudy, main: Option<&ScalingView>) -> Headline {
     };
     let Some(effective) = &fleet.effective else {
         return Headline {
-            shown: "none tried".into(),
+            shown: "none".into(),
             value: Some(0.0),
             judgement: Some(Judgement::Bad),
             ..headline(name, format!("No load that was tried met it ({level})."))

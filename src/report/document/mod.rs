@@ -124,6 +124,8 @@ impl Judgement {
 pub struct Section {
     /// names its place on the page
     pub id: String,
+    /// in the list of contents
+    pub short: &'static str,
     /// heading
     pub title: String,
     /// what it holds, in order

@@ -38,6 +38,7 @@ pub fn section(studies: &[ToldStudy]) -> Section {
     }
     Section {
         id: "points".into(),
+        short: "Points",
         title: "A point in detail".into(),
         parts: vec![Part::Choice(Choice {
             id: "point-details".into(),

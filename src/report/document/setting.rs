@@ -31,6 +31,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     }
     Section {
         id: "setting".into(),
+        short: "Setting",
         title: "What was set, kept and cut".into(),
         parts,
     }

@@ -79,19 +79,23 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     rows.truncate(MOST_ROWS);
     let drawing = Rows {
         id: "ttft-stages".into(),
-        title: "Client TTFT by stage, mean of complete requests".into(),
-        axis: "mean time since the request's first byte at the balancer (ms)".into(),
+        title:
+            "Outside the engine: client TTFT less server TTFT, by stage, mean of complete requests"
+                .into(),
+        axis: "mean time outside the engine until the first output (ms)".into(),
         unit: "ms",
         rows,
         note: (left_out > 0).then(|| format!("{left_out} more points are in the table only.")),
     };
     Section {
         id: "ttft".into(),
+        short: "TTFT by stage",
         title: "Client and server TTFT: the difference".into(),
         parts: vec![
             Part::Text(
                 "The client's TTFT begins when it issues the request, the server's when the instance has all of it. What lies \
-                 between is named: only choose and relay are the balancer's own work."
+                 between is named: only choose and relay are the balancer's own work. With the engine's part they are drawn for \
+                 single requests in the details of a point."
                     .into(),
             ),
             Part::Rows(drawing),
@@ -180,6 +184,7 @@ fn cells(latencies: &BothSides) -> Vec<Cell> {
 
 fn row(id: &str, latencies: &BothSides) -> Option<Row> {
     let pieces: Option<Vec<Piece>> = way()
+        .filter(|stage| *stage != SERVER)
         .map(|stage| {
             let length = mean_of(latencies, stage)?;
             Some(Piece { stage, length })

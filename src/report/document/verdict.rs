@@ -23,6 +23,7 @@ pub fn section(studies: &[ToldStudy], diagnoses: &[Diagnosis]) -> Section {
     }
     Section {
         id: "verdict".into(),
+        short: "Verdict",
         title: "The verdict and what it rests on".into(),
         parts,
     }

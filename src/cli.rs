@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 /// tells what users wait for, instance by instance.
 ///
 /// Exit codes: 0 all went well; 1 something failed; 2 the command line or the configuration is
-/// wrong; 130 a bench run was interrupted. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
+/// wrong; 130 a bench run or a sweep was interrupted. EVENKEEL_LOG sets what is logged, such as "debug" or "info,evenkeel::proxy=trace".
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -25,7 +25,9 @@ enum Command {
     Serve(evenkeel::proxy::cli::ServeArgs),
     // Its options say what it is: their text has more than a line.
     Bench(Box<evenkeel::bench::options::BenchArgs>),
-    // Its options say what it is, too.
+    // The same.
+    Sweep(evenkeel::sweep::options::SweepArgs),
+    // The same.
     Report(evenkeel::report::command::ReportArgs),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),
@@ -43,6 +45,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => evenkeel::proxy::cli::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => Ok(evenkeel::bench::command::run(&args)?),
+            Command::Sweep(args) => Ok(evenkeel::sweep::command::run(&args)?),
             Command::Report(args) => {
                 Ok(evenkeel::report::command::run(&args).map(|()| ExitCode::SUCCESS)?)
             }

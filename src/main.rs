@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use evenkeel::bench::BenchError;
 use evenkeel::config::{ConfigErrors, cli::told};
+use evenkeel::sweep::SweepError;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
@@ -19,12 +20,18 @@ fn main() -> ExitCode {
 
 /// Say what went wrong in plain words; a wrong configuration or command line is exit code 2.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    if let Some(errors) = error.downcast_ref::<ConfigErrors>() {
+    let plan = match error.downcast_ref() {
+        Some(SweepError::Plan(errors)) => Some(errors),
+        _ => None,
+    };
+    if let Some(errors) = plan.or(error.downcast_ref::<ConfigErrors>()) {
         eprintln!("{}", told(errors));
         return ExitCode::from(2);
     }
     eprintln!("evenkeel: {error:#}");
-    if error.downcast_ref().is_some_and(BenchError::is_usage) {
+    let usage = error.downcast_ref().is_some_and(BenchError::is_usage)
+        || error.downcast_ref().is_some_and(SweepError::is_usage);
+    if usage {
         return ExitCode::from(2);
     }
     ExitCode::FAILURE

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::{BenchError, closing, opening, request_lines};
 use crate::load::runner::Run;
 use crate::measure::clock::{now_ns, wall_ns};
-use crate::report::load_summary::{LoadSummary, Reading};
+use crate::report::load_summary::LoadSummary;
 
 /// How often the run is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -25,22 +25,15 @@ const INTERRUPTED: u8 = 130;
 /// Runs the load and tells what it found.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, BenchError> {
     let date = result_file::date_now();
-    let settings = Settings::of(args)?;
+    let (settings, target) = Settings::of(args)?;
     let files = Files::open(args, &settings, &date)?;
-    let spec = settings.run_spec()?;
-    println!("{}\n", opening::opening(args, &settings));
+    let spec = settings.run_spec(target.addr)?;
+    println!("{}\n", opening::opening(args, &settings, &target));
     let watch = Watch::begin()?;
     let run = Run::start(spec)?;
     let interrupted = watch.until_end(&run);
     let result = run.join()?;
-    let summary = LoadSummary::of(
-        &result,
-        &Reading {
-            rule: settings.rule,
-            objectives: args.goodput.clone(),
-            scheduled: settings.mode.is_scheduled(),
-        },
-    );
+    let summary = LoadSummary::of(&result, &settings.reading(&args.goodput));
     let told = Told {
         args,
         settings: &settings,

@@ -3,17 +3,18 @@
 use super::options::BenchArgs;
 use super::plan::{Extent, Mode};
 use super::settings::Settings;
+use super::target::Target;
 use crate::load::arrivals::Arrivals;
 use crate::load::mixes;
 use crate::load::workload::Class;
 use crate::report::terminal::{count, number};
 
 /// What is about to be sent.
-pub fn opening(args: &BenchArgs, settings: &Settings) -> String {
+pub fn opening(args: &BenchArgs, settings: &Settings, target: &Target) -> String {
     let mut lines = vec![
         format!(
             "asking http://{}{} for model {}",
-            settings.target.authority, settings.form.path, settings.form.model
+            target.authority, settings.form.path, settings.form.model
         ),
         load(args, settings),
         requests(settings),

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args, Parser, ValueEnum};
 
+use super::BenchError;
 use crate::load::arrivals::SHAPE_LEAST;
 use crate::report::goodput::Objective;
 
@@ -146,6 +147,21 @@ pub struct BenchArgs {
     /// More keys for the result; its own keep their values
     #[arg(long, value_name = "KEY=VALUE", num_args = 1.., requires = "save_result")]
     pub metadata: Vec<String>,
+}
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+impl BenchArgs {
+    /// What they are where the command line says nothing.
+    pub fn usual() -> Result<BenchArgs, BenchError> {
+        let line = Line::try_parse_from(["bench"]);
+        let line = line.map_err(|error| BenchError::Options(error.to_string()))?;
+        Ok(line.bench)
+    }
 }
 
 /// Where requests come from, as vLLM names it.

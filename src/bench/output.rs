@@ -58,7 +58,7 @@ impl Output {
 }
 
 /// Temporary files are their owner's only; results are as any file.
-fn readable_by_others(file: &std::fs::File) -> std::io::Result<()> {
+pub(crate) fn readable_by_others(file: &std::fs::File) -> std::io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

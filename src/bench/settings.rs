@@ -1,5 +1,6 @@
 //! The options of a run, checked and resolved: whom to ask, how, for how long, with what to spare.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,14 @@ use super::BenchError;
 use super::options::BenchArgs;
 use super::plan::{self, Extent, Mode};
 use super::replay::Replaying;
-use super::target::Target;
+use super::target::{self, Target};
 use super::{models, result_file};
 use crate::load::client::ClientOptions;
 use crate::load::request::RequestForm;
 use crate::load::runner::{Pace, RunSpec};
 use crate::load::workload::Class;
+use crate::report::goodput::Objective;
+use crate::report::load_summary::Reading;
 use crate::report::window::WindowRule;
 
 /// File descriptors that are not for connections: logs, files, the runtime.
@@ -33,8 +36,6 @@ const OURS: [HeaderName; 6] = [
 /// A run as it will be.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// whom to ask
-    pub target: Target,
     /// how requests are written
     pub form: RequestForm,
     /// what decides when they are sent
@@ -58,30 +59,39 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Resolves the options; asks the server for its model if none was named.
-    pub fn of(args: &BenchArgs) -> Result<Settings, BenchError> {
+    /// Resolves the options and finds whom to ask; asks the server for its model if none was named.
+    pub fn of(args: &BenchArgs) -> Result<(Settings, Target), BenchError> {
+        let mut settings = Settings::unaddressed(args)?;
+        let target = Target::find(args)?;
+        let form = &mut settings.form;
+        if form.model.is_empty() {
+            form.model = models::first(&target, &form.headers)?;
+        }
+        form.api = target.api;
+        form.path = format!("{}{}", target.base_path, target.endpoint);
+        form.host.clone_from(&target.authority);
+        Ok((settings, target))
+    }
+
+    /// Resolves the options but for whom to ask, which a run in virtual time does without.
+    pub fn unaddressed(args: &BenchArgs) -> Result<Settings, BenchError> {
         let mode = Mode::of(args)?;
         let (classes, mix_assumed) = plan::classes(args)?;
         let replaying = Replaying::of(args, mode)?.map(Arc::new);
         let max_in_flight = places(args)?;
         let headers = headers(args)?;
-        let target = Target::find(args)?;
-        let model = match args.served_model_name.as_ref().or(args.model.as_ref()) {
-            Some(model) => model.clone(),
-            None => models::first(&target, &headers)?,
-        };
-        let form = RequestForm {
-            api: target.api,
-            path: format!("{}{}", target.base_path, target.endpoint),
-            host: target.authority.clone(),
-            model,
-            headers,
-            ignore_eos: args.ignore_eos,
-            id_prefix: id_prefix(args)?,
-        };
+        let model = args.served_model_name.as_ref().or(args.model.as_ref());
+        let (api, path) = target::endpoint(args)?;
         Ok(Settings {
-            target,
-            form,
+            form: RequestForm {
+                api,
+                path,
+                host: String::new(),
+                model: model.cloned().unwrap_or_default(),
+                headers,
+                ignore_eos: args.ignore_eos,
+                id_prefix: id_prefix(args)?,
+            },
             mode,
             extent: match &replaying {
                 Some(replaying) if args.duration.is_none() => {
@@ -102,8 +112,17 @@ impl Settings {
         })
     }
 
-    /// The run itself.
-    pub fn run_spec(&self) -> Result<RunSpec, BenchError> {
+    /// How what it saw is to be read.
+    pub fn reading(&self, objectives: &[Objective]) -> Reading {
+        Reading {
+            rule: self.rule,
+            objectives: objectives.to_vec(),
+            scheduled: self.mode.is_scheduled(),
+        }
+    }
+
+    /// The run itself, against `target`.
+    pub fn run_spec(&self, target: SocketAddr) -> Result<RunSpec, BenchError> {
         let (requests, pace) = match &self.replaying {
             Some(replaying) => (replaying.requests(), Pace::Schedule),
             None => plan::requests(
@@ -116,7 +135,7 @@ impl Settings {
         };
         let form = self.form.clone();
         Ok(RunSpec {
-            target: self.target.addr,
+            target,
             requests,
             render: Box::new(move |request| form.render(request)),
             pace,

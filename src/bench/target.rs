@@ -53,7 +53,8 @@ impl Target {
     }
 }
 
-fn endpoint(args: &BenchArgs) -> Result<(AskedApi, String), BenchError> {
+/// The API asked for, and its path.
+pub(super) fn endpoint(args: &BenchArgs) -> Result<(AskedApi, String), BenchError> {
     let default = match args.backend {
         Backend::Openai | Backend::Vllm => COMPLETIONS,
         Backend::OpenaiChat => CHAT,

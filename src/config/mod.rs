@@ -13,7 +13,7 @@ pub mod hash_key;
 mod health;
 pub mod key_hash;
 mod keys;
-mod place;
+pub(crate) mod place;
 mod pools;
 mod raw;
 pub mod secret;
@@ -22,7 +22,7 @@ mod shown;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod units;
 pub(crate) mod url;
 
 use std::path::Path;
@@ -32,7 +32,8 @@ pub use error::{ConfigErrors, Fault, Report};
 pub use summary::summary;
 pub use units::ByteSize;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
 /// Read and check a file.
@@ -46,28 +47,44 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
 
 /// Check the text of a file; `name` stands for it in errors.
 pub fn parse(text: &str, name: &str) -> Result<Config, ConfigErrors> {
-    judge(text).map_err(|faults| {
+    judged(text, name, &schema(), |file, document| {
+        check::check(file, document, text)
+    })
+}
+
+/// Judge a file of any kind: is it TOML, has it the shape of `schema`, and does it fit the `rules` of its kind?
+pub(crate) fn judged<F: DeserializeOwned, T>(
+    text: &str,
+    name: &str,
+    schema: &serde_json::Value,
+    rules: impl FnOnce(F, &Spanned<DeTable<'_>>) -> Result<T, Vec<Fault>>,
+) -> Result<T, ConfigErrors> {
+    judge(text, schema, rules).map_err(|faults| {
         Report {
             name: name.to_owned(),
             text: text.to_owned(),
-            faults,
+            faults: in_order(faults),
         }
         .into()
     })
 }
 
-fn judge(text: &str) -> Result<Config, Vec<Fault>> {
+fn judge<F: DeserializeOwned, T>(
+    text: &str,
+    schema: &serde_json::Value,
+    rules: impl FnOnce(F, &Spanned<DeTable<'_>>) -> Result<T, Vec<Fault>>,
+) -> Result<T, Vec<Fault>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         return Err(errors.iter().map(not_toml).collect());
     }
-    let faults = shape::faults(&document, &schema());
+    let faults = shape::faults(&document, schema);
     if !faults.is_empty() {
-        return Err(in_order(faults));
+        return Err(faults);
     }
-    let file = raw::File::deserialize(Deserializer::from(document.clone()))
+    let file = F::deserialize(Deserializer::from(document.clone()))
         .map_err(|error| vec![not_fitting(&error)])?;
-    check::check(file, &document, text)
+    rules(file, &document)
 }
 
 fn in_order(mut faults: Vec<Fault>) -> Vec<Fault> {

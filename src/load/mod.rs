@@ -5,6 +5,7 @@ pub mod arrivals;
 pub mod client;
 pub mod cpu;
 mod draws;
+pub mod fetch;
 pub mod http1;
 pub mod lengths;
 pub mod mixes;

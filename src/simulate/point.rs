@@ -23,7 +23,7 @@ use crate::study::monitor::Reading;
 use crate::study::{Load, Setting};
 
 /// Keeps the batch's requests apart from the online ones of the same seed.
-const BATCH_SEED: u64 = 0x6261_7463_6821;
+pub const BATCH_SEED: u64 = 0x6261_7463_6821;
 
 /// The fleet of a study, faults included. Its size is the setting's.
 #[derive(Debug, Clone)]

@@ -7,11 +7,14 @@
 //!   points/ID/            one a point; ID is [`Setting::id`]
 //!     result.json         as `evenkeel bench --save-result --save-detailed` writes it
 //!     requests.jsonl      as `evenkeel bench --requests-jsonl` writes it: every request, warm-up and failed ones too
+//!     batch_result.json, batch_requests.jsonl    the same of the batch beside a mixed load; its ids have `batch-` before the number
+//!     hooks.log           what hooks wrote, where any ran
 //!     monitor.jsonl       [`monitor::Reading`]: a line a source and look
 //!     records.jsonl       the proxy's records of this point, joined on the request's id
 //!     point.json          [`PointFile`]; written last, so a point without it was not finished
 //! ```
 
+pub mod files;
 pub mod monitor;
 pub mod point;
 pub mod problem;

@@ -39,6 +39,7 @@ mod serve_command;
 mod shutdown;
 mod slow_clients;
 mod support_holds;
+mod sweep;
 mod time_limits;
 mod tls_in;
 mod tls_out;

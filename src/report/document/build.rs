@@ -28,7 +28,7 @@ impl Document {
         sections.push(fleet::section(studies, &identity));
         sections.extend(scenarios::mixed(studies, &identity));
         sections.extend(scenarios::offline(studies, &identity));
-        sections.push(points::section(studies));
+        sections.push(points::section(studies, &identity));
         sections.push(setting::section(studies, &identity));
         let names: Vec<&str> = studies
             .iter()

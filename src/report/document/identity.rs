@@ -93,6 +93,23 @@ impl Identity {
         Table::new(id, title, columns)
     }
 
+    /// A point in few letters, by what differs.
+    pub fn short(&self, setting: &Setting) -> String {
+        let word = |at: &usize| match SETTINGS[*at].0 {
+            "instances" => format!("n{}", setting.instances),
+            "gpus_per_instance" => format!("{} GPU", setting.gpus_per_instance),
+            "repeat" => format!("#{}", setting.repeat),
+            _ => SETTINGS[*at].3(setting).shown(Unit::NONE),
+        };
+        let mut words: Vec<String> = self.told.iter().map(word).collect();
+        words.extend(
+            setting
+                .batch_concurrency
+                .map(|batch| format!("{batch} batch beside")),
+        );
+        words.join(" · ")
+    }
+
     /// Adds a point's row.
     pub fn row(
         &self,

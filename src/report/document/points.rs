@@ -1,6 +1,7 @@
 //! The section of single points: course over time, single requests, each instance, what was set. Pure.
 
 use super::fleet::instance_table;
+use super::identity::Identity;
 use super::told::{ToldPoint, ToldStudy, load_words};
 use super::warnings::has_one_length;
 use super::{Choice, Chosen, Part, Section, course, requests};
@@ -26,15 +27,13 @@ impl ToldPoint {
 }
 
 /// The section.
-pub fn section(studies: &[ToldStudy]) -> Section {
+pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     let mut options = Vec::new();
     for study in studies {
-        options.extend(
-            study
-                .points
-                .iter()
-                .map(|point| option(study, point, studies.len() > 1)),
-        );
+        for point in &study.points {
+            let name = study.named(studies, &identity.short(&point.view.setting));
+            options.push(option(point, name));
+        }
     }
     Section {
         id: "points".into(),
@@ -48,15 +47,11 @@ pub fn section(studies: &[ToldStudy]) -> Section {
     }
 }
 
-fn option(study: &ToldStudy, point: &ToldPoint, name_study: bool) -> Chosen {
+fn option(point: &ToldPoint, name: String) -> Chosen {
     let setting = &point.view.setting;
-    let study_name = if name_study {
-        format!("{}: ", study.file.name)
-    } else {
-        String::new()
-    };
     let mut parts = vec![Part::Text(format!(
-        "{} instance(s) of {} GPU(s), {} ({} for each instance), lengths {}, policy {}, variant {}, seed {}.",
+        "{}: {} instance(s) of {} GPU(s), {} ({} for each instance), lengths {}, policy {}, variant {}, seed {}.",
+        point.view.id,
         setting.instances,
         setting.gpus_per_instance,
         load_words(setting.load),
@@ -81,7 +76,7 @@ fn option(study: &ToldStudy, point: &ToldPoint, name_study: bool) -> Chosen {
     parts.extend(instance_table(point).map(Part::Table));
     Chosen {
         id: point.place.clone(),
-        name: format!("{study_name}{}", point.view.id),
+        name,
         parts,
     }
 }

@@ -72,7 +72,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
         for point in &study.points {
             let latencies = &point.view.latencies;
             identity.row(&mut table, study, point, cells(latencies));
-            rows.extend(row(&point.view.id, latencies));
+            rows.extend(row(identity.short(&point.view.setting), latencies));
         }
     }
     let left_out = rows.len().saturating_sub(MOST_ROWS);
@@ -182,7 +182,7 @@ fn cells(latencies: &BothSides) -> Vec<Cell> {
     all.map(Cell::from).collect()
 }
 
-fn row(id: &str, latencies: &BothSides) -> Option<Row> {
+fn row(name: String, latencies: &BothSides) -> Option<Row> {
     let pieces: Option<Vec<Piece>> = way()
         .filter(|stage| *stage != SERVER)
         .map(|stage| {
@@ -193,7 +193,7 @@ fn row(id: &str, latencies: &BothSides) -> Option<Row> {
     let pieces = pieces?;
     let sum: f64 = pieces.iter().map(|piece| piece.length).sum();
     Some(Row {
-        name: id.to_owned(),
+        name,
         pieces,
         after: format!("{} ms", number(Some(sum))),
     })

@@ -3,8 +3,8 @@
 use super::identity::Identity;
 use super::told::ToldStudy;
 use super::{
-    Document, Origin, definitions, fleet, head, latency, load, points, scaling, scenarios, setting,
-    ttft, verdict, warnings,
+    Document, Origin, compare, definitions, fleet, head, latency, load, points, scaling, scenarios,
+    setting, ttft, verdict, warnings,
 };
 use crate::measure::utc::utc_words;
 use crate::report::verdict::{Diagnosis, diagnose};
@@ -24,6 +24,7 @@ impl Document {
             load::section(studies, &identity),
             latency::section(studies, &identity),
         ];
+        sections.extend(compare::section(studies));
         sections.push(ttft::section(studies, &identity));
         sections.push(fleet::section(studies, &identity));
         sections.extend(scenarios::mixed(studies, &identity));

@@ -1,6 +1,7 @@
 //! What a report says, before it is a page, a JSON file or lines on a terminal. Pure.
 
 pub mod build;
+pub mod compare;
 pub mod course;
 pub mod definitions;
 pub mod fleet;

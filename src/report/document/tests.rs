@@ -104,6 +104,31 @@ fn a_point_that_nothing_watched_says_that_of_gpus_and_not_zero() {
 }
 
 #[test]
+fn studies_stand_side_by_side_where_their_points_are_the_same() {
+    let one = |instances| {
+        let load = Load::Closed {
+            concurrency: 4 * instances,
+        };
+        point(setting(Scenario::Online, instances, load))
+    };
+    let mut second = study("second", &[one(1), one(2)]);
+    for (index, point) in second.points.iter_mut().enumerate() {
+        point.place = format!("point-1-{index}");
+    }
+    let document = Document::of(&[study("first", &[one(1)]), second]);
+    let tables = document.tables();
+    let compared = tables.iter().find(|table| table.id == "compared").unwrap();
+    let rows = serde_json::to_value(compared).unwrap()["rows"].clone();
+    assert_eq!(rows.as_array().unwrap().len(), 2);
+    assert_eq!(rows[0]["study"], "first");
+    assert_eq!(
+        (&rows[1]["study"], &rows[1]["output_ratio"]),
+        (&"second".into(), &1.0.into())
+    );
+    assert_eq!(document.heads.len(), 2);
+}
+
+#[test]
 fn links_of_rows_lead_to_places_of_the_page() {
     let document = Document::of(&[study("matrix", &matrix())]);
     let page = page(&document);

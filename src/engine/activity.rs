@@ -44,6 +44,34 @@ pub struct Activity {
     pub cpu_s: f64,
 }
 
+/// Totals as of the last step's end, and the step under way.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    pub(super) ended: Activity,
+    pub(super) step: Option<Step>,
+}
+
+/// A step under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) begun_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) activity: Activity,
+}
+
+impl Progress {
+    /// Totals until `now_ns`, the step under way in part.
+    pub fn at(&self, now_ns: u64) -> Activity {
+        let Some(step) = &self.step else {
+            return self.ended;
+        };
+        let since_ns = now_ns.saturating_sub(step.begun_ns) as f64;
+        let length_ns = step.end_ns.saturating_sub(step.begun_ns).max(1) as f64;
+        let share = (since_ns / length_ns).min(1.0);
+        self.ended.plus(&step.activity, share)
+    }
+}
+
 impl Activity {
     /// What a step does, each of its parts lasting `factor` times as long.
     pub(super) fn of_step(parts: &StepParts, factor: f64) -> Activity {

@@ -20,10 +20,12 @@ pub struct StepCost {
     pub kv_token_us: f64,
 }
 
-/// What lies in the memory of one GPU.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq)]
+/// One GPU, and what lies in its memory.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct GpuMemory {
+pub struct Gpu {
+    /// What it calls itself.
+    pub name: String,
     /// All of it, 10^9 bytes.
     pub memory_gb: f64,
     /// The model's weights, 10^9 bytes, over all GPUs.
@@ -160,7 +162,7 @@ impl StepCost {
     }
 }
 
-impl GpuMemory {
+impl Gpu {
     /// Bytes of a KV block of so many tokens.
     pub fn block_bytes(&self, block_size_tokens: u32) -> f64 {
         f64::from(block_size_tokens) * self.kv_token_bytes

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
+use super::hardware::Hardware;
 use super::model::Stats;
 
 const TTFT_S: &[f64] = &[
@@ -106,6 +107,7 @@ pub(crate) struct Finished {
 /// All counters and histograms of an instance.
 pub(crate) struct EngineMetrics {
     pub(crate) stats: Stats,
+    pub(crate) hardware: Hardware,
     pub(crate) prompt_tokens: u64,
     /// Steps begun later than planned by more than the loop makes up for.
     pub(crate) rebased: u64,
@@ -130,6 +132,7 @@ impl EngineMetrics {
         let b = Buckets::new;
         EngineMetrics {
             stats: Stats::default(),
+            hardware: Hardware::default(),
             prompt_tokens: 0,
             rebased: 0,
             lag_ns,
@@ -308,7 +311,7 @@ impl EngineMetrics {
     }
 }
 
-fn escape(label: &str) -> String {
+pub(super) fn escape(label: &str) -> String {
     label
         .replace('\\', "\\\\")
         .replace('"', "\\\"")

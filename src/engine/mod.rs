@@ -8,6 +8,7 @@ mod body;
 pub mod cli;
 pub mod cost;
 pub mod faults;
+mod hardware;
 pub mod kv;
 mod metrics;
 pub mod model;

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::activity::Activity;
+use super::activity::{Activity, Progress, Step};
 use super::cost::StepWork;
 use super::kv::{Held, KvCache, NumberMap};
 use super::prepare::Preparing;
@@ -101,14 +101,6 @@ impl Sequence {
     fn total(&self) -> u32 {
         self.request.prompt_tokens + self.generated
     }
-}
-
-/// A step under way.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    begun_ns: u64,
-    end_ns: u64,
-    activity: Activity,
 }
 
 /// One instance.
@@ -292,16 +284,19 @@ impl Engine {
 
     /// What GPUs and CPU did until `now_ns`, the step under way in part.
     pub fn activity(&self, now_ns: u64) -> Activity {
-        let mut all = self.activity;
-        if let Some(step) = &self.step {
-            let since_ns = now_ns.saturating_sub(step.begun_ns) as f64;
-            let length_ns = step.end_ns.saturating_sub(step.begun_ns).max(1) as f64;
-            all = all.plus(&step.activity, (since_ns / length_ns).min(1.0));
-        }
+        self.progress(now_ns).at(now_ns)
+    }
+
+    /// The same, to be told of later instants too while this step lasts.
+    pub fn progress(&self, now_ns: u64) -> Progress {
         let preparing = self.preparing.as_ref();
         let prepared_ns = preparing.map_or(0, |preparing| preparing.cpu_ns(now_ns));
-        all.cpu_s += prepared_ns as f64 / 1e9;
-        all
+        let mut ended = self.activity;
+        ended.cpu_s += prepared_ns as f64 / 1e9;
+        Progress {
+            ended,
+            step: self.step,
+        }
     }
 
     /// When a live request was submitted.

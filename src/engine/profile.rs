@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
-use super::cost::{CpuCost, GpuMemory, Link, StepCost};
+use super::cost::{CpuCost, Gpu, Link, StepCost};
 use crate::splitmix::mix;
 
 const NAMED: [(&str, &str); 5] = [
@@ -32,7 +32,7 @@ const NAMED: [(&str, &str); 5] = [
 ];
 
 /// How sequences are put together into batches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Batching {
     /// a sequence joins the batch as soon as it fits (Orca's iteration-level scheduling; vLLM)
@@ -40,6 +40,16 @@ pub enum Batching {
     Continuous,
     /// a batch is made of what waits, and the next one only when its last sequence has ended
     Static,
+}
+
+impl Batching {
+    /// Its name in profiles and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Batching::Continuous => "continuous",
+            Batching::Static => "static",
+        }
+    }
 }
 
 /// One machine running one model.
@@ -73,7 +83,7 @@ pub struct Profile {
     pub output: OutputLengths,
     /// What lies in a GPU's memory; without it nothing is told of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuMemory>,
+    pub gpu: Option<Gpu>,
     /// What joins the GPUs; needed for more than one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
@@ -216,7 +226,7 @@ impl Profile {
         if !self.output.sigma.is_finite() || self.output.sigma < 0.0 {
             return Err("output.sigma must be finite and not negative".to_owned());
         }
-        self.gpu.as_ref().map_or(Ok(()), GpuMemory::check)?;
+        self.gpu.as_ref().map_or(Ok(()), Gpu::check)?;
         self.link.as_ref().map_or(Ok(()), Link::check)?;
         self.cpu.as_ref().map_or(Ok(()), CpuCost::check)?;
         if self.gpus == 0 || (self.gpus > 1 && self.link.is_none()) {

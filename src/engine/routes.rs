@@ -176,8 +176,23 @@ fn plain(instance: &Arc<Instance>, method: &Method, path: &str, body: &[u8]) -> 
         ("GET", "/v1/models") => json_answer(200, &models(instance)),
         ("GET", "/metrics") => {
             let block = instance.profile.block_size_tokens;
-            let text = instance.metrics.lock().render(&instance.model_name, block);
-            full(200, "text/plain; version=0.0.4; charset=utf-8", text.into())
+            let metrics = instance.metrics.lock();
+            let process = metrics.hardware.process(instance.now_ns());
+            exposition(metrics.render(&instance.model_name, block) + &process)
+        }
+        ("GET", "/dcgm/metrics") => {
+            let metrics = instance.metrics.lock();
+            let now_ns = instance.now_ns();
+            exposition(
+                metrics
+                    .hardware
+                    .dcgm(now_ns, &instance.profile, instance.number),
+            )
+        }
+        ("GET", "/node/metrics") => {
+            let metrics = instance.metrics.lock();
+            let node = metrics.hardware.node(instance.now_ns(), &instance.profile);
+            exposition(node.unwrap_or_default())
         }
         ("POST", "/tokenize") => or_error(tokenize(instance, body)),
         ("POST", "/detokenize") => or_error(detokenize(instance, body)),
@@ -190,6 +205,10 @@ fn plain(instance: &Arc<Instance>, method: &Method, path: &str, body: &[u8]) -> 
         }
         _ => json_answer(404, &json!({"detail": "Not Found"})),
     }
+}
+
+fn exposition(text: String) -> Response<Body> {
+    full(200, "text/plain; version=0.0.4; charset=utf-8", text.into())
 }
 
 fn add_fault(instance: &Arc<Instance>, body: &[u8]) -> Response<Body> {

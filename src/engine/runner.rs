@@ -20,6 +20,8 @@ const REBASE_NS: u64 = 250_000_000;
 
 /// One simulated instance, as its connections see it.
 pub(crate) struct Instance {
+    /// its place among the instances of this process
+    pub(crate) number: u64,
     pub(crate) profile: Profile,
     pub(crate) model_name: String,
     pub(crate) seed: u64,
@@ -56,6 +58,7 @@ pub(crate) enum Command {
 
 impl Instance {
     pub(crate) fn new(
+        number: u64,
         profile: Profile,
         model_name: String,
         seed: u64,
@@ -63,6 +66,7 @@ impl Instance {
     ) -> (Arc<Instance>, UnboundedReceiver<Command>) {
         let (commands, receiver) = unbounded_channel();
         let instance = Instance {
+            number,
             profile,
             model_name,
             seed,
@@ -97,7 +101,7 @@ impl Instance {
         self.send(Command::Look);
     }
 
-    fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -151,7 +155,9 @@ pub(crate) async fn run(instance: Arc<Instance>, commands: UnboundedReceiver<Com
         let begun = runner.engine.start_step(clock_ns);
         runner.publish();
         let Some(end_ns) = begun else {
-            runner.wait(None).await;
+            let ready_ns = runner.engine.next_ready_ns();
+            let until = ready_ns.map(|ns| runner.instance.origin + Duration::from_nanos(ns));
+            runner.wait(until).await;
             clock_ns = clock_ns.max(runner.instance.now_ns());
             continue;
         };
@@ -232,6 +238,7 @@ impl Runner {
             self.hand_out(&emission, now_ns, &mut metrics);
         }
         metrics.stats = self.engine.stats();
+        metrics.hardware.note(end_ns, self.engine.progress(end_ns));
         self.emissions = emissions;
         if lag_ns < REBASE_NS {
             return end_ns;
@@ -276,6 +283,9 @@ impl Runner {
     }
 
     fn publish(&self) {
-        self.instance.metrics.lock().stats = self.engine.stats();
+        let mut metrics = self.instance.metrics.lock();
+        metrics.stats = self.engine.stats();
+        let now_ns = self.instance.now_ns();
+        metrics.hardware.note(now_ns, self.engine.progress(now_ns));
     }
 }

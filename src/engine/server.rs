@@ -147,6 +147,7 @@ impl RunningEngines {
             })?;
         let lag_ns = new_lag()?;
         let (instance, commands) = Instance::new(
+            at as u64,
             options.profile.clone(),
             options.model_name.clone(),
             options.seed,

@@ -509,3 +509,45 @@ async fn late_wakes_do_not_add_up() {
         assert!(took < 0.400, "{took}");
     }
 }
+
+#[tokio::test]
+async fn gpus_and_cpu_are_shown_under_the_exporters_names() {
+    let settings = [
+        ("gpus".to_owned(), 2.into()),
+        ("cpu".to_owned(), toml::from_str::<toml::Value>(
+            "cores = 1\nrequest_us = 2000.0\nprompt_token_us = 10.0\nstep_us = 100.0\nstep_sequence_us = 0.0",
+        ).unwrap()),
+    ];
+    let profile = Profile::load("test-fast").unwrap();
+    let profile = profile.with(&settings.into_iter().collect()).unwrap();
+    let mut options = EngineOptions::new(profile, 1);
+    options.model_name = "tiny".to_owned();
+    let engines = start(options).await.unwrap();
+    let addr = engines.addrs()[0];
+    let body = r#"{"model":"tiny","max_tokens":50,"ignore_eos":true,
+        "messages":[{"role":"user","content":"hello"}]}"#;
+    let (head, _) = exchange(addr, &post(CHAT, body)).await;
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    let (_, text) = get(addr, "/dcgm/metrics").await;
+    for gpu in ["gpu=\"0\"", "gpu=\"1\""] {
+        assert!(
+            metric(&text, &format!("DCGM_FI_DEV_GPU_UTIL{{{gpu}")) > 0.0,
+            "{text}"
+        );
+        assert!(metric(&text, &format!("DCGM_FI_PROF_NVLINK_TX_BYTES{{{gpu}")) > 0.0);
+    }
+    let memory = metric(&text, "DCGM_FI_DEV_FB_USED") + metric(&text, "DCGM_FI_DEV_FB_FREE");
+    assert!((memory - 4e9 / 1_048_576.0).abs() <= 1.0, "{memory}");
+    assert!(
+        metric(&text, "DCGM_FI_PROF_SM_ACTIVE") < metric(&text, "DCGM_FI_DEV_GPU_UTIL") / 100.0
+    );
+    let (_, text) = get(addr, "/metrics").await;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("process_cpu_seconds_total "));
+    let cpu_s: f64 = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    // 2 ms and its prompt before it was admitted, 0.15 ms for each of 50 steps
+    assert!((0.0095..0.012).contains(&cpu_s), "{cpu_s}");
+    let (_, text) = get(addr, "/node/metrics").await;
+    assert!(metric(&text, "node_cpu_seconds_total{cpu=\"0\",mode=\"user\"") >= cpu_s);
+}

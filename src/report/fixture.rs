@@ -10,7 +10,9 @@ use super::window::Window;
 use crate::measure::outcome::Outcome;
 use crate::study::monitor::{Figures, Reading, Source};
 use crate::study::point::{Point, PointRequest, Served};
-use crate::study::{Load, PointFile, STUDY_VERSION, Scaling, Scenario, Setting};
+use crate::study::{
+    Load, Machine, PointFile, Price, STUDY_VERSION, Scaling, Scenario, Setting, StudyFile,
+};
 
 /// When loads of fixtures start.
 pub(crate) const STARTED_NS: u64 = 1_800_000_000_000_000_000;
@@ -141,4 +143,24 @@ pub(crate) fn view_at(
         slice.output_tokens = tokens_per_s * slice.seconds * swing;
     }
     view
+}
+
+/// A study that asks 99 %, with a price of a GPU for an hour or without.
+pub(crate) fn study_file(price: Option<f64>) -> StudyFile {
+    StudyFile {
+        schema: STUDY_VERSION,
+        name: "s".into(),
+        simulated: true,
+        seed: 1,
+        version: "0".into(),
+        started_unix_ns: 0,
+        machine: Machine::default(),
+        plan_sha256: String::new(),
+        objectives: Vec::new(),
+        attainment: 0.99,
+        gpu_hour_price: price.map(|amount| Price {
+            amount,
+            currency: "USD".into(),
+        }),
+    }
 }

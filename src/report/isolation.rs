@@ -93,3 +93,7 @@ fn ratios(with: Option<Quantiles>, without: Option<Quantiles>) -> Option<Ratios>
         p99: of(a.p99, b.p99)?,
     })
 }
+
+#[cfg(test)]
+#[path = "isolation_tests.rs"]
+mod tests;

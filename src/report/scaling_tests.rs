@@ -1,27 +1,8 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::report::capacity::Sign;
-use crate::report::fixture::{view, view_at};
-use crate::study::{Load, Machine, STUDY_VERSION};
-
-fn study(price: Option<f64>) -> StudyFile {
-    StudyFile {
-        schema: STUDY_VERSION,
-        name: "s".into(),
-        simulated: true,
-        seed: 1,
-        version: "0".into(),
-        started_unix_ns: 0,
-        machine: Machine::default(),
-        plan_sha256: String::new(),
-        objectives: Vec::new(),
-        attainment: 0.99,
-        gpu_hour_price: price.map(|amount| Price {
-            amount,
-            currency: "USD".into(),
-        }),
-    }
-}
+use crate::report::fixture::{study_file, view, view_at};
+use crate::study::Load;
 
 #[test]
 fn efficiency_is_at_equal_load_for_each_instance_and_never_at_equal_total_load() {
@@ -32,7 +13,7 @@ fn efficiency_is_at_equal_load_for_each_instance_and_never_at_equal_total_load()
         view(4, 1, 64, 3120.0),
         view(4, 1, 128, 3000.0),
     ];
-    let views = scalings(&points, &study(None));
+    let views = scalings(&points, &study_file(None));
     assert_eq!((views.len(), views[0].scaling), (1, Scaling::Horizontal));
     let fleet = &views[0].fleets[1];
     let told: Vec<(f64, f64, Band)> = fleet
@@ -70,7 +51,7 @@ fn horizontal_and_vertical_are_apart() {
         view(2, 1, 32, 1900.0),
         view(2, 4, 128, 4700.0),
     ];
-    let views = scalings(&points, &study(None));
+    let views = scalings(&points, &study_file(None));
     let told: Vec<(Scaling, Vec<(u32, u32)>)> = views
         .iter()
         .map(|view| {
@@ -96,7 +77,7 @@ fn horizontal_and_vertical_are_apart() {
 fn the_interval_says_what_it_was_made_from() {
     let mut points = vec![view(1, 1, 16, 1000.0), view(2, 1, 32, 1800.0)];
     let of = |points: &[PointView]| {
-        let views = scalings(points, &study(None));
+        let views = scalings(points, &study_file(None));
         views[0].fleets[1].at_equal_load[0].clone()
     };
     let slices = of(&points);
@@ -117,7 +98,7 @@ fn the_interval_says_what_it_was_made_from() {
 fn failures_lower_what_an_efficiency_is_called() {
     let mut points = [view(1, 1, 16, 1000.0), view(2, 1, 32, 1950.0)];
     points[1].success_share = Some(0.95);
-    let views = scalings(&points, &study(None));
+    let views = scalings(&points, &study_file(None));
     let one = &views[0].fleets[1].at_equal_load[0];
     assert_eq!(one.band, Band::Acceptable);
     assert!((one.failed_share.unwrap() - 0.05).abs() < 1e-9);
@@ -137,7 +118,7 @@ fn the_service_level_bounds_the_largest_effective_load() {
         point.good_output_tokens_per_s = Some(900.0);
     }
     let with_twice = [points.to_vec(), vec![view(2, 1, 32, 1990.0)]].concat();
-    let views = scalings(&with_twice, &study(Some(3.6)));
+    let views = scalings(&with_twice, &study_file(Some(3.6)));
     let one = &views[0].fleets[0];
     let effective = one.effective.as_ref().unwrap();
     assert_eq!((effective.load, effective.is_highest_tried), (32.0, false));
@@ -154,7 +135,7 @@ fn offline_work_must_not_take_longer_each_with_more_instances() {
         point.setting.load = Load::Batch { requests };
     }
     let grew = |points: &[PointView]| {
-        let views = scalings(points, &study(None));
+        let views = scalings(points, &study_file(None));
         views[0].fleets[1].at_equal_load[0].request_time_grew
     };
     assert!(!grew(&points));

@@ -13,12 +13,13 @@ use super::SimulateError;
 use super::connections::Connections;
 use super::flow::Flow;
 use super::generator::{Generator, GeneratorCost};
+use super::job::{Job, Sender};
 use super::looks::Looks;
-use super::outcome::{SimRequest, SimResult};
+use super::outcome::SimResult;
 use crate::engine::model::{Emission, Engine, Request};
 use crate::engine::profile::Profile;
 use crate::load::runner::{GeneratorUse, Pace, planned};
-use crate::load::sample::{Failure, Sample};
+use crate::load::sample::Failure;
 use crate::load::workload::PlannedRequest;
 use crate::study::monitor::Reading;
 
@@ -62,14 +63,6 @@ pub(super) struct Driven {
     pub(super) end_ns: u64,
     pub(super) readings: Vec<Reading>,
     pub(super) generator: GeneratorUse,
-}
-
-/// A request that was issued: as the fleet saw it, and as its client did.
-pub(super) struct Job {
-    pub(super) flow: usize,
-    pub(super) place: u32,
-    pub(super) fleet: SimRequest,
-    pub(super) client: Sample,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -249,16 +242,10 @@ impl<'a> Clockwork<'a> {
             true => request.at_ns,
             false => turn.begin_ns,
         };
-        let mut client = Sample::planned(request, planned_ns);
-        client.issued_ns = Some(turn.begin_ns);
-        client.sent_ns = Some(turn.end_ns);
         let job = self.jobs.len();
-        self.jobs.push(Job {
-            flow,
-            place,
-            fleet: coming(request, turn.end_ns),
-            client,
-        });
+        let sender = Sender { flow, place };
+        self.jobs
+            .push(Job::issued(request, sender, planned_ns, &turn));
         self.open += 1;
         if turn.end_ns == now_ns {
             self.arrive(now_ns, job);
@@ -274,7 +261,9 @@ impl<'a> Clockwork<'a> {
         let arrival = match &self.connections {
             None => scheduler.arrive(now_ns, ticket, &shape, &[], actions),
             Some(connections) => {
-                let instance = connections.instance(&self.jobs[job], self.flows[0].is_scheduled());
+                let of = &self.jobs[job];
+                let scheduled = self.flows[of.sender.flow].is_scheduled();
+                let instance = connections.instance(of, scheduled);
                 scheduler.arrive_pinned(now_ns, ticket, &shape, InstanceId(instance), actions)
             }
         };
@@ -423,17 +412,12 @@ impl<'a> Clockwork<'a> {
 
     fn refuse(&mut self, now_ns: u64, at: usize, failure: Failure, status: u16) {
         let read_ns = self.generator.read(now_ns + REFUSAL_NS).end_ns;
-        let job = &mut self.jobs[at];
-        job.fleet.refused = true;
-        job.client.failure = Some(failure);
-        job.client.status = Some(status);
-        job.client.head_ns = Some(read_ns);
-        job.client.end_ns = read_ns;
+        self.jobs[at].see_refusal(read_ns, failure, status);
         self.push(read_ns, Event::Answered(at));
     }
 
     fn answered(&mut self, now_ns: u64, job: usize) {
-        let (flow, place) = (self.jobs[job].flow, self.jobs[job].place);
+        let Sender { flow, place } = self.jobs[job].sender;
         self.open -= 1;
         self.flows[flow].give_back(place);
         self.announce(now_ns, flow);
@@ -452,7 +436,11 @@ impl<'a> Clockwork<'a> {
     fn result(self) -> Driven {
         let span = self.end_ns.max(1) as f64;
         let share = |busy_ns: &u64| *busy_ns as f64 / span;
-        let connections = self.jobs.iter().map(|job| u64::from(job.place) + 1).max();
+        let connections = self
+            .jobs
+            .iter()
+            .map(|job| u64::from(job.sender.place) + 1)
+            .max();
         Driven {
             jobs: self.jobs,
             busy: self.busy_ns.iter().map(share).collect(),
@@ -460,43 +448,5 @@ impl<'a> Clockwork<'a> {
             readings: self.looks.map(Looks::readings).unwrap_or_default(),
             generator: self.generator.used(self.end_ns, connections.unwrap_or(0)),
         }
-    }
-}
-
-impl Job {
-    fn see_chunk(&mut self, read_ns: u64) {
-        let client = &mut self.client;
-        match client.last_output_ns {
-            None => {
-                client.status = Some(200);
-                client.head_ns = Some(read_ns);
-                client.first_output_ns = Some(read_ns);
-            }
-            Some(last_ns) => client.gaps_us.push(((read_ns - last_ns) / 1000) as u32),
-        }
-        client.last_output_ns = Some(read_ns);
-        client.output_chunks += 1;
-    }
-
-    fn see_end(&mut self, read_ns: u64) {
-        self.client.end_ns = read_ns;
-        self.client.prompt_tokens = Some(u64::from(self.fleet.prompt_tokens));
-        self.client.output_tokens = Some(u64::from(self.fleet.output_tokens));
-    }
-}
-
-fn coming(request: &PlannedRequest, arrived_ns: u64) -> SimRequest {
-    SimRequest {
-        index: request.index,
-        class: request.class,
-        arrived_ns,
-        sent_ns: None,
-        instance: None,
-        outstanding_requests: None,
-        first_ns: None,
-        last_ns: None,
-        prompt_tokens: request.prompt_tokens,
-        output_tokens: 0,
-        refused: false,
     }
 }

@@ -1,6 +1,6 @@
 //! A balancer that hashes connections to instances and looks at no load: what a skew is planted with. Pure.
 
-use super::clockwork::Job;
+use super::job::Job;
 
 /// Fractional part of the golden ratio: multiples of it fill [0, 1) evenly, in any number.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
@@ -30,7 +30,7 @@ impl Connections {
     pub(super) fn instance(&self, job: &Job, scheduled: bool) -> u32 {
         match scheduled {
             true => self.of(job.client.index),
-            false => self.of(job.place),
+            false => self.of(job.sender.place),
         }
     }
 

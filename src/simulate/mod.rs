@@ -7,6 +7,7 @@ pub mod clockwork;
 pub mod connections;
 mod flow;
 pub mod generator;
+mod job;
 mod looks;
 pub mod outcome;
 pub mod planted;

@@ -172,7 +172,10 @@ pub fn run_point(spec: &PointSpec) -> Result<SimPoint, SimulateError> {
     };
     let driven = drive(&fleet, course, setting.seed)?;
     let records = seen::records(&driven.jobs, &setting.policy, &spec.id_prefix);
-    let (online, batch) = driven.jobs.into_iter().partition(|job| job.flow == 0);
+    let (online, batch) = driven
+        .jobs
+        .into_iter()
+        .partition(|job| job.sender.flow == 0);
     let result = |jobs| seen::run_result(jobs, driven.generator);
     Ok(SimPoint {
         setting: setting.clone(),

@@ -1,6 +1,6 @@
 //! A simulated run as its client and its balancer would have written it down. Pure.
 
-use super::clockwork::Job;
+use super::job::Job;
 use super::looks::instance_name;
 use crate::load::runner::{GeneratorUse, RunResult, send_lag};
 use crate::load::sample::{Failure, Sample};
@@ -42,7 +42,7 @@ fn started(mut sample: Sample) -> Sample {
 /// The balancer's record of every request, in the order of issue; its wall clock began with the run.
 pub(super) fn records(jobs: &[Job], policy: &str, id_prefix: &str) -> Vec<Record> {
     let record = |job: &Job| {
-        let batch = if job.flow == 0 { "" } else { "batch-" };
+        let batch = if job.sender.flow == 0 { "" } else { "batch-" };
         let id = format!("{id_prefix}{batch}{}", job.client.index);
         record(job, policy, id)
     };

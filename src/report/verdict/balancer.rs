@@ -14,7 +14,7 @@ const UNEVEN: f64 = 1.4;
 const TIMES_CHANCE: f64 = 2.0;
 /// Efficiency below which the unevenness costs something.
 const COSTS_BELOW: f64 = 0.85;
-/// TTFT of the fullest instance over the others' from which it costs something, where no unit is there to compare.
+/// TTFT of the fullest instance over the others' from which it costs something.
 const TTFT_WORSE: f64 = 1.5;
 /// Greatest over mean number of requests below which the balancer spread them evenly.
 const REQUESTS_EVEN: f64 = 1.15;
@@ -108,15 +108,13 @@ fn by_sequences(point: &PointView) -> Option<f64> {
     (all.len() > 1).then(|| all.iter().copied().fold(0.0, f64::max) / mean)
 }
 
-/// What it costs: the missing efficiency, or, without a unit, the TTFT of the fullest instance. `None` if nothing.
+/// What it costs: the missing efficiency; where throughput follows the load all the same, as under a rate, the waiting
+/// on the fullest instance. `None` if nothing.
 fn cost(case: &Case<'_>, curve: &Curve<'_>, step: &Step<'_>) -> Option<f64> {
-    match efficiency(case, curve, step) {
-        Some(efficiency) => (efficiency.value < COSTS_BELOW).then(|| 1.0 - efficiency.value),
-        None => {
-            let ratio = ttft_of_fullest(step)?;
-            (ratio >= TTFT_WORSE).then(|| 1.0 - 1.0 / ratio)
-        }
-    }
+    let missing = efficiency(case, curve, step).map(|efficiency| 1.0 - efficiency.value);
+    let costs = missing.is_some_and(|missing| missing > 1.0 - COSTS_BELOW)
+        || ttft_of_fullest(step).is_some_and(|ratio| ratio >= TTFT_WORSE);
+    costs.then(|| missing.unwrap_or(0.0).max(0.0))
 }
 
 fn efficiency<'c>(

@@ -1,12 +1,13 @@
 //! What is said where no rule holds, and what weakens all that is said. Pure.
 
 use super::evidence::Evidence;
+use super::marks::{STALLED_GAIN, clean, gain, is_stalled};
 use super::{Case, Kind, Verdict};
 use crate::report::capacity::{LOST_SHARE, meets};
 use crate::report::curves::Curve;
 use crate::report::scaling::{Band, Efficiency};
 
-/// Where no rule holds: healthy, or, if it scales badly, fails, or never meets its service level, not explained.
+/// Where no rule holds: healthy, or, if it scales badly, stalls, or never meets its service level, not explained.
 pub(super) fn otherwise(case: &Case<'_>) -> Verdict {
     let (good, bad) = evidence(case);
     let curves = case.curves.iter().map(Curve::name).collect();
@@ -52,6 +53,16 @@ fn evidence(case: &Case<'_>) -> (Vec<Evidence>, Vec<Evidence>) {
         let Some(lowest) = curve.steps.first() else {
             continue;
         };
+        let steps = clean(curve);
+        if is_stalled(&steps) == Some(true) {
+            bad.extend(Evidence::some(
+                "growth of throughput for growth of load at the highest loads",
+                gain(&steps),
+                "",
+                format!("stalled below {STALLED_GAIN}"),
+                steps.last().map_or_else(Vec::new, |step| step.ids()),
+            ));
+        }
         if !meets(lowest, case.study.attainment) {
             bad.extend(Evidence::some(
                 "requests within the service level at the lowest load",

@@ -104,6 +104,15 @@ pub struct NotJudged {
     pub missing: String,
 }
 
+/// A rule that was asked and does not hold, on the largest fleet that it could be asked of.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RuledOut {
+    /// what it is not
+    pub kind: Kind,
+    /// by what
+    pub evidence: Vec<Evidence>,
+}
+
 /// All that is said of a study.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -115,6 +124,8 @@ pub struct Diagnosis {
     pub tails: Vec<Tail>,
     /// whether batch work pulls the online load down
     pub isolations: Vec<Isolation>,
+    /// what it is not
+    pub ruled_out: Vec<RuledOut>,
     /// what was not measured
     pub not_judged: Vec<NotJudged>,
     /// what weakens all of it, such as failed requests
@@ -173,11 +184,14 @@ pub fn diagnose(points: &[PointView], study: &StudyFile) -> Diagnosis {
         scalings: scalings(points, study),
         study,
     };
-    let (mut verdicts, mut not_judged) = (Vec::new(), Vec::new());
+    let (mut verdicts, mut ruled_out, mut not_judged) = (Vec::new(), Vec::new(), Vec::new());
     for (kind, rule) in RULES {
-        let (verdict, missing) = judged(&case, kind, rule);
-        verdicts.extend(verdict);
-        not_judged.extend(missing.map(|missing| NotJudged { kind, missing }));
+        match judged(&case, kind, rule) {
+            Judged::Holds(verdict) => verdicts.push(verdict),
+            Judged::Not(evidence) => ruled_out.push(RuledOut { kind, evidence }),
+            Judged::Unknown(missing) => not_judged.push(NotJudged { kind, missing }),
+            Judged::Nowhere => {}
+        }
     }
     verdicts.sort_by(|a, b| {
         let rank = |verdict: &Verdict| verdict.kind != Kind::GeneratorBound;
@@ -192,35 +206,47 @@ pub fn diagnose(points: &[PointView], study: &StudyFile) -> Diagnosis {
         eliminations: elimination::eliminations(&case),
         tails: tail::tails(&case),
         isolations: isolations(points),
+        ruled_out,
         not_judged,
         caveats: healthy::caveats(&case),
     }
 }
 
-/// A rule over all curves: the verdict where it costs most, or what is missing if it could be judged nowhere.
-fn judged(case: &Case<'_>, kind: Kind, rule: Rule) -> (Option<Verdict>, Option<String>) {
-    let (mut found, mut missing, mut denied) = (Vec::new(), None, false);
+/// A rule over all curves.
+enum Judged {
+    Holds(Verdict),
+    Not(Vec<Evidence>),
+    Unknown(String),
+    Nowhere,
+}
+
+/// The verdict where it costs most; else what rules it out on the last curve; else what is missing.
+fn judged(case: &Case<'_>, kind: Kind, rule: Rule) -> Judged {
+    let (mut found, mut denied, mut missing) = (Vec::new(), None, None);
     for curve in &case.curves {
         match rule(case, curve) {
             Judgement::Holds(one) => found.push((curve.name(), one)),
-            Judgement::Not(_) => denied = true,
+            Judgement::Not(evidence) => denied = Some(evidence),
             Judgement::Unknown(what) => missing = Some(what),
             Judgement::NotItsMatter => {}
         }
     }
     found.sort_by(|(_, a), (_, b)| b.cost_share.total_cmp(&a.cost_share));
     let curves: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
-    let missing = missing.filter(|_| !denied && curves.is_empty());
-    let verdict = found.into_iter().next().map(|(_, one)| Verdict {
-        kind,
-        cost_share: one.cost_share,
-        says: one.says,
-        evidence: one.evidence,
-        change: one.change,
-        counter_experiment: one.counter_experiment,
-        curves,
-    });
-    (verdict, missing)
+    match (found.into_iter().next(), denied, missing) {
+        (Some((_, one)), _, _) => Judged::Holds(Verdict {
+            kind,
+            cost_share: one.cost_share,
+            says: one.says,
+            evidence: one.evidence,
+            change: one.change,
+            counter_experiment: one.counter_experiment,
+            curves,
+        }),
+        (None, Some(evidence), _) => Judged::Not(evidence),
+        (None, None, Some(what)) => Judged::Unknown(what),
+        (None, None, None) => Judged::Nowhere,
+    }
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ pub(super) const BATCH_PAYS_GAIN: f64 = 0.5;
 /// Use of the GPU below which it plainly has room.
 const GPU_IDLE_SHARE: f64 = 0.5;
 
-pub(super) fn judge(case: &Case<'_>, curve: &Curve<'_>) -> Judgement {
+pub(super) fn judge(_case: &Case<'_>, curve: &Curve<'_>) -> Judgement {
     let steps = clean(curve);
     let Some(top) = steps.last() else {
         return Judgement::NotItsMatter;
     };
     let other = kv::is_bound(top) || cpu::is_bound(top) || balancer::is_uneven(top);
-    if other || case.scalings.is_empty() && steps.len() < 2 {
+    if other {
         return Judgement::NotItsMatter;
     }
     let Some(stalled) = is_stalled(&steps) else {

@@ -78,7 +78,8 @@ impl Fetched {
                 body.extend_from_slice(part)
             })
             .map_err(Error::other)?;
-        if !reader.is_done() && !(ended && reader.may_end_by_close()) {
+        let is_whole = reader.is_done() || (ended && reader.may_end_by_close());
+        if !is_whole {
             return unfinished(ended);
         }
         Ok(Some(Fetched {

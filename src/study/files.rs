@@ -1,7 +1,7 @@
 //! A study's files: where they lie, how they are written whole, and how they are read back.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -9,9 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::monitor::Reading;
 use super::{PointFile, STUDY_VERSION, StudyFile};
-use crate::measure::record::Record;
 
 /// Why a study cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +23,10 @@ pub enum StudyError {
         source: std::io::Error,
     },
     /// text that is not what it should be
-    #[error("{}{}: {source}", path.display(), line.map_or_else(String::new, |line| format!(", line {line}")))]
+    #[error("{}: {source}", path.display())]
     Json {
         /// the file
         path: PathBuf,
-        /// the line, of a file of lines
-        line: Option<usize>,
         /// what was found
         source: serde_json::Error,
     },
@@ -92,11 +88,7 @@ impl Folder {
         if found > STUDY_VERSION {
             return Err(StudyError::Later { path, found });
         }
-        serde_json::from_value(value).map_err(|source| StudyError::Json {
-            path,
-            line: None,
-            source,
-        })
+        serde_json::from_value(value).map_err(|source| StudyError::Json { path, source })
     }
 
     /// The finished points, in the order of the sweep.
@@ -140,39 +132,6 @@ impl PointFolder {
             false => Ok(None),
         }
     }
-
-    /// `result.json`
-    pub fn result(&self) -> Result<Value, StudyError> {
-        read_json(&self.file("result.json"))
-    }
-
-    /// `requests.jsonl`
-    pub fn requests(&self) -> Result<Vec<Value>, StudyError> {
-        read_lines(&self.file("requests.jsonl"))
-    }
-
-    /// `batch_result.json`; absent where no batch ran beside the load.
-    pub fn batch_result(&self) -> Result<Option<Value>, StudyError> {
-        let path = self.file("batch_result.json");
-        path.exists().then(|| read_json(&path)).transpose()
-    }
-
-    /// `monitor.jsonl`; empty where nothing was looked at.
-    pub fn readings(&self) -> Result<Vec<Reading>, StudyError> {
-        lines_if_there(&self.file("monitor.jsonl"))
-    }
-
-    /// `records.jsonl`; empty where the proxy's records are not known.
-    pub fn records(&self) -> Result<Vec<Record>, StudyError> {
-        lines_if_there(&self.file("records.jsonl"))
-    }
-}
-
-fn lines_if_there<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, StudyError> {
-    match path.exists() {
-        true => read_lines(path),
-        false => Ok(Vec::new()),
-    }
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, StudyError> {
@@ -182,27 +141,8 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, StudyError> {
     })?;
     serde_json::from_reader(BufReader::new(file)).map_err(|source| StudyError::Json {
         path: path.to_owned(),
-        line: None,
         source,
     })
-}
-
-fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, StudyError> {
-    let failed = |source| StudyError::File {
-        path: path.to_owned(),
-        source,
-    };
-    let lines = BufReader::new(File::open(path).map_err(failed)?).lines();
-    let mut values = Vec::new();
-    for (at, line) in lines.enumerate() {
-        let value = serde_json::from_str(&line.map_err(failed)?);
-        values.push(value.map_err(|source| StudyError::Json {
-            path: path.to_owned(),
-            line: Some(at + 1),
-            source,
-        })?);
-    }
-    Ok(values)
 }
 
 /// Writes a file that appears whole or not at all.
@@ -267,25 +207,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_lines_is_read_back_and_a_wrong_line_is_named() {
+    fn lines_are_written_whole_and_a_point_is_finished_by_its_last_file() {
         let dir = tempfile::tempdir().unwrap();
         let point = Folder::new(dir.path()).point("p");
         std::fs::create_dir_all(point.path()).unwrap();
-        assert!(point.readings().unwrap().is_empty());
+        write_lines(&point.file("monitor.jsonl"), &[1, 2]).unwrap();
+        let text = std::fs::read_to_string(point.file("monitor.jsonl")).unwrap();
+        assert_eq!(text, "1\n2\n");
         assert_eq!(point.finished().unwrap(), None);
-        let reading = Reading {
-            at_s: -0.5,
-            source: crate::study::monitor::Source::Gpu,
-            instance: None,
-            gpu: Some("1".into()),
-            figures: Default::default(),
-        };
-        let path = point.file("monitor.jsonl");
-        write_lines(&path, std::slice::from_ref(&reading)).unwrap();
-        assert_eq!(point.readings().unwrap(), [reading]);
-        let text = std::fs::read_to_string(&path).unwrap() + "{\"at_s\":\n";
-        std::fs::write(&path, text).unwrap();
-        let said = point.readings().unwrap_err().to_string();
-        assert!(said.contains("monitor.jsonl, line 2"), "{said}");
+        std::fs::write(point.file("point.json"), "{\"id\":").unwrap();
+        let said = point.finished().unwrap_err().to_string();
+        assert!(said.contains("point.json"), "{said}");
+        let failing = write_whole(&point.file("x"), |_| Err(std::io::ErrorKind::Other.into()));
+        assert!(failing.is_err() && !point.file("x").exists());
     }
 }

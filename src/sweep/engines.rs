@@ -45,7 +45,7 @@ pub fn run(
     let tail = Tail::begin(dir.path())?;
     let place = Place {
         base_url: format!("http://{}", proxy.server_addr),
-        endpoints: endpoints(engines.running.addrs(), proxy.admin_addr),
+        endpoints: endpoints(&engines, proxy.admin_addr),
         id_prefix: drive::id_prefix(point),
         most_at_once: Some(most_at_once),
     };
@@ -100,6 +100,8 @@ fn most_at_once(point: &Point) -> Result<usize, SweepError> {
 struct Engines {
     runtime: Runtime,
     running: RunningEngines,
+    /// whether they have a host of which something can be told
+    has_cpu: bool,
 }
 
 impl Engines {
@@ -112,13 +114,18 @@ impl Engines {
             .map_err(SweepError::Start)?;
         let profile = profile_of(&fleet.profile, setting.gpus_per_instance, &setting.engine)
             .map_err(|why| SweepError::Engine(EngineError::Options(why)))?;
+        let has_cpu = profile.cpu.is_some();
         let instances = setting.instances as usize;
         let mut options = EngineOptions::new(profile, instances);
         options.speed_factors = fleet.slow_factors.iter().copied().take(instances).collect();
         options.seed = setting.seed;
         options.model_name.clone_from(&fleet.profile.name);
         let running = runtime.block_on(server::start(options))?;
-        Ok(Engines { runtime, running })
+        Ok(Engines {
+            runtime,
+            running,
+            has_cpu,
+        })
     }
 
     /// Ends them; tells how late their steps were, which is this machine's doing and not the model's.
@@ -133,25 +140,35 @@ impl Engines {
     }
 }
 
-fn endpoints(engines: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<Endpoint> {
-    let endpoint = |addr: SocketAddr, kinds: &[Kind], instance: Option<String>| Endpoint {
-        host: addr.ip().to_string(),
-        port: addr.port(),
-        ask: Ask {
-            authority: addr.to_string(),
-            path: "/metrics".into(),
-            headers: String::new(),
-        },
-        kinds: kinds.to_vec(),
-        instance,
-        gpu: None,
+/// All that simulated engines and the proxy show.
+fn endpoints(engines: &Engines, admin: Option<SocketAddr>) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    let mut put = |addr: SocketAddr, path: &str, kind: Kind, instance: Option<String>| {
+        endpoints.push(Endpoint {
+            host: addr.ip().to_string(),
+            port: addr.port(),
+            ask: Ask {
+                authority: addr.to_string(),
+                path: path.into(),
+                headers: String::new(),
+            },
+            kinds: vec![kind],
+            instance,
+            gpu: None,
+        });
     };
-    let engines = engines.iter().zip(0..).map(|(addr, at)| {
-        let kinds = [Kind::Engine, Kind::Gpu, Kind::Host];
-        endpoint(*addr, &kinds, Some(instance_name(at)))
-    });
-    let admin = admin.map(|addr| endpoint(addr, &[Kind::Proxy], None));
-    engines.chain(admin).collect()
+    for (addr, at) in engines.running.addrs().iter().zip(0..) {
+        let name = || Some(instance_name(at));
+        put(*addr, "/metrics", Kind::Engine, name());
+        put(*addr, "/dcgm/metrics", Kind::Gpu, name());
+        if engines.has_cpu {
+            put(*addr, "/node/metrics", Kind::Host, name());
+        }
+    }
+    if let Some(addr) = admin {
+        put(addr, "/metrics", Kind::Proxy, None);
+    }
+    endpoints
 }
 
 fn start_proxy(

@@ -396,3 +396,39 @@ fn what_is_probably_not_meant_is_warned_of() {
     ));
     assert!(calm.warnings.is_empty(), "{:?}", calm.warnings);
 }
+
+#[test]
+fn the_plans_that_are_shipped_hold_what_they_promise() {
+    let whole = plan(include_str!("../../configs/sweeps/scalability.toml"));
+    let loads = |scenario: Scenario, instances: u32| -> BTreeSet<String> {
+        let is_there = |one: &&Setting| one.scenario == scenario && one.instances == instances;
+        let found = settings(&whole).into_iter().filter(is_there);
+        found.map(|one| one.load.tag()).collect()
+    };
+    let eight: Vec<&str> = "c128 c256 c512 c1024 c2048 r160 r320 r640 r1280"
+        .split(' ')
+        .collect();
+    assert_eq!(
+        loads(Scenario::Online, 8),
+        eight.iter().map(|tag| (*tag).to_owned()).collect()
+    );
+    assert_eq!(loads(Scenario::Offline, 4).len(), 1);
+    assert_eq!(loads(Scenario::Mixed, 2).len(), 1);
+    let gpus: BTreeSet<u32> = settings(&whole)
+        .iter()
+        .map(|one| one.gpus_per_instance)
+        .collect();
+    assert_eq!(gpus, [1, 2, 4].into());
+    let variants: BTreeSet<&str> = settings(&whole)
+        .iter()
+        .map(|one| one.variant.as_str())
+        .collect();
+    assert!(variants.contains("lower_concurrency") && variants.contains("static_batching"));
+
+    let quick = plan(include_str!("../../configs/sweeps/quick.toml"));
+    let load = |point: &Point| {
+        let load = point.setting.load;
+        quick.measured_s(load).unwrap_or(5.0) + quick.warm_up_s(load) + 1.0
+    };
+    assert!(quick.points.iter().map(load).sum::<f64>() < 120.0);
+}

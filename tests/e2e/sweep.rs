@@ -7,9 +7,12 @@ use std::process::{Child, Command, Stdio};
 
 use evenkeel::engine::profile::Profile;
 use evenkeel::engine::server::{self, EngineOptions};
-use evenkeel::study::files::Folder;
-use evenkeel::study::monitor::Source;
+use evenkeel::measure::record::Record;
+use evenkeel::study::files::{Folder, PointFolder};
+use evenkeel::study::monitor::{Reading, Source};
 use evenkeel::study::{PointFile, Scenario};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::support::child::{PROGRAM, run};
 use crate::support::proxy::Dir;
@@ -100,6 +103,17 @@ impl Place {
     }
 }
 
+fn read<T: DeserializeOwned>(point: &PointFolder, name: &str) -> T {
+    serde_json::from_slice(&std::fs::read(point.file(name)).unwrap()).unwrap()
+}
+
+fn lines<T: DeserializeOwned>(point: &PointFolder, name: &str) -> Vec<T> {
+    let text = std::fs::read_to_string(point.file(name)).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
 /// A sweep under way; killed when dropped.
 struct Started {
     process: Child,
@@ -183,7 +197,7 @@ fn a_point_has_all_its_files_joined_on_ids_and_on_one_time_axis() {
     assert_eq!(std::fs::read_to_string(folder.plan()).unwrap(), small());
     for (point, files) in folder.points().unwrap() {
         let id = &point.id;
-        let result = files.result().unwrap();
+        let result: Value = read(&files, "result.json");
         assert_eq!(result["label"], id.as_str());
         assert_eq!(result["failed"], 0, "{id}");
         assert!(result["ttfts"].is_array(), "{id}: no details");
@@ -192,8 +206,8 @@ fn a_point_has_all_its_files_joined_on_ids_and_on_one_time_axis() {
             500.0
         );
 
-        let requests = files.requests().unwrap();
-        let records = files.records().unwrap();
+        let requests: Vec<Value> = lines(&files, "requests.jsonl");
+        let records: Vec<Record> = lines(&files, "records.jsonl");
         let mut ids: Vec<&str> = records
             .iter()
             .map(|record| record.request_id.as_str())
@@ -206,14 +220,14 @@ fn a_point_has_all_its_files_joined_on_ids_and_on_one_time_axis() {
                 "{request} has no record"
             );
         }
-        let batch = files.batch_result().unwrap();
-        assert_eq!(batch.is_some(), point.setting.batch_concurrency.is_some());
-        assert_eq!(batch.is_some(), records.len() > requests.len(), "{id}");
+        let batch = files.file("batch_result.json").exists();
+        assert_eq!(batch, point.setting.batch_concurrency.is_some());
+        assert_eq!(batch, records.len() > requests.len(), "{id}");
 
         let first = &requests[0]["metadata"]["request_start_ns"];
         let first_s = (first.as_u64().unwrap() - point.started_unix_ns) as f64 / 1e9;
         assert!((0.0..point.seconds).contains(&first_s), "{first_s}");
-        let readings = files.readings().unwrap();
+        let readings = lines::<Reading>(&files, "monitor.jsonl");
         let engines = readings.iter().filter(|one| one.source == Source::Engine);
         let during = engines
             .clone()
@@ -233,6 +247,13 @@ fn a_point_has_all_its_files_joined_on_ids_and_on_one_time_axis() {
             "{names:?} is nowhere in the records"
         );
         assert!(readings.iter().any(|one| one.source == Source::Proxy));
+        let gpu = readings.iter().filter(|one| one.source == Source::Gpu);
+        let used = gpu.filter(|one| {
+            one.figures
+                .gpu_memory_used_bytes
+                .is_some_and(|used| used > 1e9)
+        });
+        assert!(used.count() > 0, "{id}: no GPU was looked at");
     }
 }
 
@@ -423,7 +444,7 @@ async fn hooks_make_the_fleet_that_a_point_wants_and_exporters_are_read() {
         ];
         assert_eq!(told.lines().collect::<Vec<_>>(), right);
         for (point, files) in points {
-            let readings = files.readings().unwrap();
+            let readings = lines::<Reading>(&files, "monitor.jsonl");
             let of = |source| readings.iter().filter(move |one| one.source == source);
             assert!(of(Source::Engine).count() > 1);
             assert!(of(Source::Gpu).all(|one| one.figures.gpu_use_share == Some(0.9)));
@@ -443,7 +464,7 @@ async fn hooks_make_the_fleet_that_a_point_wants_and_exporters_are_read() {
             assert!(notes.contains("hook "), "{notes}");
             let log = std::fs::read_to_string(files.file("hooks.log")).unwrap();
             assert!(log.contains("said "), "{log}");
-            assert!(files.records().unwrap().is_empty());
+            assert!(!files.file("records.jsonl").exists());
         }
     })
     .await;

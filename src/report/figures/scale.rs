@@ -86,9 +86,8 @@ impl Scale {
             Kind::Log if value > 0.0 => (value / self.low).ln() / (self.high / self.low).ln(),
             Kind::Log => return None,
         };
-        share
-            .is_finite()
-            .then(|| self.from + share * (self.to - self.from))
+        let place = self.from + share * (self.to - self.from);
+        place.is_finite().then_some(place)
     }
 
     /// Ticks at round values.

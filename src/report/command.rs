@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::document::Document;
-use super::document::told::{ToldPoint, ToldStudy};
+use super::document::told::{ToldPoint, ToldStudy, tell_apart};
 use super::goodput::Objective;
 use super::page::page;
 use super::summary;
@@ -56,12 +56,13 @@ pub enum ReportError {
 pub fn run(args: &ReportArgs) -> Result<(), ReportError> {
     let out = Output::open(&args.out)?;
     let json = args.json.as_deref().map(Output::open).transpose()?;
-    let studies: Vec<ToldStudy> = args
+    let mut studies: Vec<ToldStudy> = args
         .dirs
         .iter()
         .enumerate()
         .map(|(number, dir)| read(dir, number))
         .collect::<Result<_, ReportError>>()?;
+    tell_apart(&mut studies);
     let document = Document::of(&studies);
     drop(studies);
     let html = page(&document);
@@ -97,6 +98,7 @@ fn read(dir: &Path, number: usize) -> Result<ToldStudy, ReportError> {
     let points = folder.points().enumerate().map(told).collect();
     Ok(ToldStudy {
         folder: dir.display().to_string(),
+        label: folder.file.name.clone(),
         plan: std::fs::read_to_string(dir.join("plan.toml")).ok(),
         points,
         unfinished: folder.unfinished,

@@ -31,10 +31,7 @@ impl Document {
         sections.extend(scenarios::offline(studies, &identity));
         sections.push(points::section(studies, &identity));
         sections.push(setting::section(studies, &identity));
-        let names: Vec<&str> = studies
-            .iter()
-            .map(|study| study.file.name.as_str())
-            .collect();
+        let names: Vec<&str> = studies.iter().map(|study| study.label.as_str()).collect();
         Document {
             title: names.join(" and "),
             made_from: studies.iter().map(origin).collect(),

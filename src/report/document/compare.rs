@@ -79,7 +79,7 @@ pub fn section(studies: &[ToldStudy]) -> Option<Section> {
             Part::Text(format!(
                 "Ratios are over “{}”. Points are the same where all that their names tell is; what else differs between the \
                  studies is listed under what was set. One run of each tells nothing of how much runs differ by chance.",
-                first.file.name
+                first.label
             )),
             Part::Table(table),
         ],
@@ -119,7 +119,7 @@ fn columns() -> Vec<Column> {
 fn add(table: &mut Table, study: &ToldStudy, point: &ToldPoint, base: &ToldPoint) {
     let mut cells = vec![
         Cell::from(point.view.id.clone()),
-        study.file.name.clone().into(),
+        study.label.clone().into(),
     ];
     for (_, _, _, _, _, of) in COMPARED {
         let (value, base) = (of(&point.view), of(&base.view));

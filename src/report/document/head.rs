@@ -20,7 +20,7 @@ pub fn of(study: &ToldStudy, diagnosis: &Diagnosis, named: bool) -> Head {
         None => "Nothing was judged.".to_owned(),
     };
     Head {
-        study: named.then(|| study.file.name.clone()),
+        study: named.then(|| study.label.clone()),
         sentence,
         next: verdict.map(|verdict| verdict.change.clone()),
         figures: vec![

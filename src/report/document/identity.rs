@@ -121,7 +121,7 @@ impl Identity {
         let setting = &point.view.setting;
         let mut cells = vec![Cell::from(point.view.id.clone())];
         if self.study {
-            cells.push(study.file.name.clone().into());
+            cells.push(study.label.clone().into());
         }
         cells.extend(self.told.iter().map(|at| SETTINGS[*at].3(setting)));
         cells.extend(figures);

@@ -110,6 +110,7 @@ pub(crate) fn study(name: &str, points: &[Point]) -> ToldStudy {
         |(index, point): (usize, &Point)| ToldPoint::of(point, &limits, format!("point-0-{index}"));
     ToldStudy {
         folder: "study".into(),
+        label: name.into(),
         file: StudyFile {
             schema: STUDY_VERSION,
             name: name.into(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::sample::{matrix, point, setting, study};
+use super::told::tell_apart;
 use super::{Document, Part};
 use crate::report::page::page;
 use crate::study::{Load, Scenario};
@@ -126,6 +127,15 @@ fn studies_stand_side_by_side_where_their_points_are_the_same() {
         (&"second".into(), &1.0.into())
     );
     assert_eq!(document.heads.len(), 2);
+}
+
+#[test]
+fn studies_of_one_name_are_told_apart_by_their_folders() {
+    let mut studies = [study("a", &[]), study("a", &[]), study("b", &[])];
+    studies[1].folder = "later".into();
+    tell_apart(&mut studies);
+    let labels: Vec<&str> = studies.iter().map(|study| study.label.as_str()).collect();
+    assert_eq!(labels, ["a (study)", "a (later)", "b"]);
 }
 
 #[test]

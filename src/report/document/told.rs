@@ -13,6 +13,8 @@ use super::Part;
 pub struct ToldStudy {
     /// as its folder was named
     pub folder: String,
+    /// what it is called here: the plan's name, with the folder where several have that name
+    pub label: String,
     /// `study.json`
     pub file: StudyFile,
     /// `plan.toml`; absent if it cannot be read
@@ -87,9 +89,23 @@ impl ToldStudy {
     /// A name for a part of the page that is about this study: with the study's, where there are several.
     pub fn named(&self, studies: &[ToldStudy], name: &str) -> String {
         if studies.len() > 1 {
-            format!("{}: {name}", self.file.name)
+            format!("{}: {name}", self.label)
         } else {
             name.to_owned()
+        }
+    }
+}
+
+/// Gives studies of the same name their folders' names, too.
+pub fn tell_apart(studies: &mut [ToldStudy]) {
+    let names: Vec<String> = studies
+        .iter()
+        .map(|study| study.file.name.clone())
+        .collect();
+    for study in studies {
+        let same = names.iter().filter(|name| **name == study.file.name);
+        if same.count() > 1 {
+            study.label = format!("{} ({})", study.file.name, study.folder);
         }
     }
 }

@@ -12,7 +12,7 @@ pub fn section(studies: &[ToldStudy], diagnoses: &[Diagnosis]) -> Section {
     let mut parts = Vec::new();
     for (number, (study, diagnosis)) in studies.iter().zip(diagnoses).enumerate() {
         if studies.len() > 1 {
-            parts.push(Part::Heading(study.file.name.clone()));
+            parts.push(Part::Heading(study.label.clone()));
         }
         for (rank, verdict) in diagnosis.verdicts.iter().enumerate() {
             parts.extend(one(verdict, &format!("{number}-{rank}"), rank));

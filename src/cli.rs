@@ -27,7 +27,7 @@ enum Command {
     Bench(Box<evenkeel::bench::options::BenchArgs>),
     // The same.
     Sweep(evenkeel::sweep::options::SweepArgs),
-    // Its options say what it is, too.
+    // The same.
     Report(evenkeel::report::command::ReportArgs),
     /// Serve simulated vLLM instances, with faults on demand
     Engine(evenkeel::engine::cli::EngineArgs),

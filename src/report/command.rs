@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::document::told::{ToldPoint, ToldStudy};
-use super::document::{Document, points};
+use super::document::Document;
+use super::document::told::{ToldPoint, ToldStudy, tell_apart};
 use super::goodput::Objective;
 use super::page::page;
-use super::point::PointView;
 use super::summary;
 use crate::bench::BenchError;
 use crate::bench::output::Output;
@@ -57,12 +56,13 @@ pub enum ReportError {
 pub fn run(args: &ReportArgs) -> Result<(), ReportError> {
     let out = Output::open(&args.out)?;
     let json = args.json.as_deref().map(Output::open).transpose()?;
-    let studies: Vec<ToldStudy> = args
+    let mut studies: Vec<ToldStudy> = args
         .dirs
         .iter()
         .enumerate()
         .map(|(number, dir)| read(dir, number))
         .collect::<Result<_, ReportError>>()?;
+    tell_apart(&mut studies);
     let document = Document::of(&studies);
     drop(studies);
     let html = page(&document);
@@ -90,19 +90,15 @@ fn read(dir: &Path, number: usize) -> Result<ToldStudy, ReportError> {
     let folder = StudyFolder::open(dir)?;
     let objectives = objectives(&folder.file.objectives, dir)?;
     let mut problems: Vec<Problem> = folder.problems.clone();
-    let told = |(index, mut point): (usize, crate::study::point::Point)| {
-        problems.append(&mut point.problems.clone());
-        let place = format!("point-{number}-{index}");
-        ToldPoint {
-            view: PointView::of(&point, &objectives),
-            details: points::details(&point, &place),
-            notes: std::mem::take(&mut point.file.notes),
-            place,
-        }
+    let told = |(index, point): (usize, crate::study::point::Point)| {
+        let told = ToldPoint::of(&point, &objectives, format!("point-{number}-{index}"));
+        problems.extend(point.problems);
+        told
     };
     let points = folder.points().enumerate().map(told).collect();
     Ok(ToldStudy {
         folder: dir.display().to_string(),
+        label: folder.file.name.clone(),
         plan: std::fs::read_to_string(dir.join("plan.toml")).ok(),
         points,
         unfinished: folder.unfinished,

@@ -98,6 +98,7 @@ pub(crate) fn point(setting: Setting, requests: Vec<PointRequest>, seconds: u64)
             issued_over_s: seconds as f64,
         }),
         generator: None,
+        lengths_assumed: None,
         requests,
         others: Vec::new(),
         monitor: Vec::new(),

@@ -21,6 +21,8 @@ const WORK: [(&str, &str); 5] = [
     ("success_share", "success\n%"),
     ("failures", "failures"),
 ];
+/// Most tables of what fleets carry.
+const MOST_TABLES: usize = 3;
 /// Most rows of a table.
 const MOST_ROWS: usize = 30;
 
@@ -29,15 +31,20 @@ pub fn of(document: &Document) -> String {
     let mut parts = vec![document.title.clone()];
     parts.extend(document.heads.iter().map(head));
     let tables = document.tables();
-    let mut capacities = tables
+    let capacities: Vec<&&Table> = tables
         .iter()
         .filter(|table| table.id.starts_with("capacity-"))
-        .peekable();
-    if capacities.peek().is_none() {
+        .collect();
+    if capacities.is_empty() {
         let work = tables.iter().find(|table| table.id == "work");
         parts.extend(work.map(|table| text(table, &WORK)));
     }
-    parts.extend(capacities.map(|table| text(table, &CAPACITY)));
+    let shown = capacities.iter().take(MOST_TABLES);
+    parts.extend(shown.map(|table| text(table, &CAPACITY)));
+    let more = capacities.len().saturating_sub(MOST_TABLES);
+    if more > 0 {
+        parts.push(format!("{more} more such tables are on the page."));
+    }
     if !document.warnings.is_empty() {
         let lines = document
             .warnings

@@ -22,6 +22,8 @@ pub struct Point {
     pub window: Option<Window>,
     /// what the generator cost and how it kept up; absent where the result file is
     pub generator: Option<Generator>,
+    /// its lengths are those that Evenkeel assumes where nobody says others; absent where the result file is
+    pub lengths_assumed: Option<bool>,
     /// every request of the load, in the order of the plan
     pub requests: Vec<PointRequest>,
     /// what the balancer recorded of requests that are not the load's: the batch beside it, or somebody else's

@@ -150,6 +150,7 @@ impl StudyFolder {
                 .and_then(window_told)
                 .or_else(|| window_of(&requests)),
             generator: result.as_ref().and_then(|result| files.generator(result)),
+            lengths_assumed: result.as_ref().and_then(lengths_assumed),
             file: file.clone(),
             requests,
             others,
@@ -283,6 +284,12 @@ pub fn join(requests: &mut [PointRequest], records: Vec<Record>) -> Vec<Served> 
         }
     }
     others
+}
+
+fn lengths_assumed(result: &Value) -> Option<bool> {
+    result
+        .pointer("/evenkeel/lengths_are_an_assumption")?
+        .as_bool()
 }
 
 /// The window as the run itself told it.

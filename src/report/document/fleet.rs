@@ -31,6 +31,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     }
     Section {
         id: "fleet".into(),
+        short: "Fleet",
         title: "Instances, GPUs and hosts".into(),
         parts: vec![
             Part::Text(

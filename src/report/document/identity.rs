@@ -93,6 +93,23 @@ impl Identity {
         Table::new(id, title, columns)
     }
 
+    /// A point in few letters, by what differs.
+    pub fn short(&self, setting: &Setting) -> String {
+        let word = |at: &usize| match SETTINGS[*at].0 {
+            "instances" => format!("n{}", setting.instances),
+            "gpus_per_instance" => format!("{} GPU", setting.gpus_per_instance),
+            "repeat" => format!("#{}", setting.repeat),
+            _ => SETTINGS[*at].3(setting).shown(Unit::NONE),
+        };
+        let mut words: Vec<String> = self.told.iter().map(word).collect();
+        words.extend(
+            setting
+                .batch_concurrency
+                .map(|batch| format!("{batch} batch beside")),
+        );
+        words.join(" · ")
+    }
+
     /// Adds a point's row.
     pub fn row(
         &self,
@@ -104,7 +121,7 @@ impl Identity {
         let setting = &point.view.setting;
         let mut cells = vec![Cell::from(point.view.id.clone())];
         if self.study {
-            cells.push(study.file.name.clone().into());
+            cells.push(study.label.clone().into());
         }
         cells.extend(self.told.iter().map(|at| SETTINGS[*at].3(setting)));
         cells.extend(figures);

@@ -115,6 +115,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     parts.push(Part::Table(length_table(studies, identity)));
     Section {
         id: "latency".into(),
+        short: "Latency",
         title: "Latency".into(),
         parts,
     }

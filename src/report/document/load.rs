@@ -112,6 +112,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     }
     Section {
         id: "load".into(),
+        short: "Load",
         title: "Load, throughput and latency".into(),
         parts,
     }

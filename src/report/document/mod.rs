@@ -1,9 +1,11 @@
 //! What a report says, before it is a page, a JSON file or lines on a terminal. Pure.
 
 pub mod build;
+pub mod compare;
 pub mod course;
 pub mod definitions;
 pub mod fleet;
+pub mod head;
 pub mod identity;
 pub mod json;
 pub mod latency;
@@ -18,6 +20,8 @@ pub mod setting;
 pub mod table;
 pub mod told;
 pub mod ttft;
+pub mod verdict;
+pub mod warnings;
 
 use serde::Serialize;
 
@@ -121,6 +125,8 @@ impl Judgement {
 pub struct Section {
     /// names its place on the page
     pub id: String,
+    /// in the list of contents
+    pub short: &'static str,
     /// heading
     pub title: String,
     /// what it holds, in order

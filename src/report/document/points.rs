@@ -1,31 +1,43 @@
 //! The section of single points: course over time, single requests, each instance, what was set. Pure.
 
 use super::fleet::instance_table;
+use super::identity::Identity;
 use super::told::{ToldPoint, ToldStudy, load_words};
+use super::warnings::has_one_length;
 use super::{Choice, Chosen, Part, Section, course, requests};
+use crate::report::goodput::Objective;
+use crate::report::point::PointView;
 use crate::study::point::Point;
 
-/// What is told of a point itself, from its requests and looks.
-pub fn details(point: &Point, place: &str) -> Vec<Part> {
-    vec![
-        Part::Panels(course::of(point, place)),
-        Part::Rows(requests::of(point, place)),
-    ]
+impl ToldPoint {
+    /// What is told of a point, so that the point itself can be let go.
+    pub fn of(point: &Point, objectives: &[Objective], place: String) -> ToldPoint {
+        ToldPoint {
+            view: PointView::of(point, objectives),
+            notes: point.file.notes.clone(),
+            lengths_assumed: point.lengths_assumed == Some(true),
+            one_length: has_one_length(point),
+            details: vec![
+                Part::Panels(course::of(point, &place)),
+                Part::Rows(requests::of(point, &place)),
+            ],
+            place,
+        }
+    }
 }
 
 /// The section.
-pub fn section(studies: &[ToldStudy]) -> Section {
+pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     let mut options = Vec::new();
     for study in studies {
-        options.extend(
-            study
-                .points
-                .iter()
-                .map(|point| option(study, point, studies.len() > 1)),
-        );
+        for point in &study.points {
+            let name = study.named(studies, &identity.short(&point.view.setting));
+            options.push(option(point, name));
+        }
     }
     Section {
         id: "points".into(),
+        short: "Points",
         title: "A point in detail".into(),
         parts: vec![Part::Choice(Choice {
             id: "point-details".into(),
@@ -35,15 +47,11 @@ pub fn section(studies: &[ToldStudy]) -> Section {
     }
 }
 
-fn option(study: &ToldStudy, point: &ToldPoint, name_study: bool) -> Chosen {
+fn option(point: &ToldPoint, name: String) -> Chosen {
     let setting = &point.view.setting;
-    let study_name = if name_study {
-        format!("{}: ", study.file.name)
-    } else {
-        String::new()
-    };
     let mut parts = vec![Part::Text(format!(
-        "{} instance(s) of {} GPU(s), {} ({} for each instance), lengths {}, policy {}, variant {}, seed {}.",
+        "{}: {} instance(s) of {} GPU(s), {} ({} for each instance), lengths {}, policy {}, variant {}, seed {}.",
+        point.view.id,
         setting.instances,
         setting.gpus_per_instance,
         load_words(setting.load),
@@ -68,7 +76,7 @@ fn option(study: &ToldStudy, point: &ToldPoint, name_study: bool) -> Chosen {
     parts.extend(instance_table(point).map(Part::Table));
     Chosen {
         id: point.place.clone(),
-        name: format!("{study_name}{}", point.view.id),
+        name,
         parts,
     }
 }

@@ -21,13 +21,14 @@ pub fn of(point: &Point, place: &str) -> Rows {
     requests.sort_by(|one, other| one.0.total_cmp(&other.0));
     let last = requests.len().saturating_sub(1);
     let shown = requests.len().min(SHOWN);
+    let prefix = format!("{}-", point.file.id);
     let nth = |n: usize| n * last / shown.saturating_sub(1).max(1);
     Rows {
         id: format!("{place}-requests"),
         title: format!("{shown} of {} complete requests, from the fastest to the slowest", requests.len()),
         axis: "time since the request's first byte at the balancer (ms)".into(),
         unit: "ms",
-        rows: (0..shown).map(|n| row(requests[nth(n)].1)).collect(),
+        rows: (0..shown).map(|n| row(requests[nth(n)].1, &prefix)).collect(),
         note: Some("Until the first output. Behind it: E2E at the client, prompt and output tokens, instance.".into()),
     }
 }
@@ -39,7 +40,8 @@ fn ttft_ms(request: &PointRequest) -> Option<f64> {
     served.client_ttft_ms
 }
 
-fn row(request: &PointRequest) -> Row {
+/// Ids begin with the point's name, which is known here.
+fn row(request: &PointRequest, prefix: &str) -> Row {
     let served = request.served.as_ref();
     let stages = served
         .and_then(|served| served.stages.clone())
@@ -59,7 +61,11 @@ fn row(request: &PointRequest) -> Row {
         (CLIENT_BLOCKED, stages.client_blocked_ms),
     ];
     Row {
-        name: request.id.clone(),
+        name: request
+            .id
+            .strip_prefix(prefix)
+            .unwrap_or(&request.id)
+            .to_owned(),
         pieces: pieces.map(|(stage, length)| Piece { stage, length }).into(),
         after: after(request),
     }

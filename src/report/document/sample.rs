@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use super::points;
 use super::told::{ToldPoint, ToldStudy};
 use crate::engine::profile::Profile;
 use crate::load::lengths::Lengths;
@@ -11,7 +10,6 @@ use crate::load::workload::Class;
 use crate::report::generator::Generator;
 use crate::report::goodput::Objective;
 use crate::report::latency::Bucket;
-use crate::report::point::PointView;
 use crate::report::window::{Window, entered_ns};
 use crate::simulate::point::{Fleet, PointSpec, SimPoint, run_point};
 use crate::study::point::{Point, PointRequest};
@@ -93,6 +91,7 @@ pub(crate) fn of_simulated(simulated: SimPoint) -> Point {
         },
         window,
         generator: Some(generator),
+        lengths_assumed: None,
         requests,
         others,
         monitor: simulated.readings,
@@ -107,17 +106,11 @@ pub(crate) fn study(name: &str, points: &[Point]) -> ToldStudy {
         .iter()
         .map(|text| Objective::parse(text).unwrap())
         .collect();
-    let told = |(index, point): (usize, &Point)| {
-        let place = format!("point-0-{index}");
-        ToldPoint {
-            view: PointView::of(point, &limits),
-            notes: point.file.notes.clone(),
-            details: points::details(point, &place),
-            place,
-        }
-    };
+    let told =
+        |(index, point): (usize, &Point)| ToldPoint::of(point, &limits, format!("point-0-{index}"));
     ToldStudy {
         folder: "study".into(),
+        label: name.into(),
         file: StudyFile {
             schema: STUDY_VERSION,
             name: name.into(),

@@ -50,6 +50,7 @@ pub fn section(studies: &[ToldStudy]) -> Section {
     parts.extend(shown("scaling-curves", "Curve", options));
     Section {
         id: "scaling".into(),
+        short: "Scaling",
         title: "Scaling".into(),
         parts,
     }
@@ -265,7 +266,7 @@ fn efficiency_table(view: &ScalingView, id: &str, name: &str) -> Table {
             Unit::TOK_PER_S,
             "output tokens a second of the unit",
         ),
-        text("efficiency", "Tn / (n · T1)", "1 is ideal"),
+        text("efficiency", "efficiency", "Tn / (n · T1); 1 is ideal"),
         text("low", "from", "lower end of the 95 % interval"),
         text("high", "to", "upper end of the 95 % interval"),
         text(

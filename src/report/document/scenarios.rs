@@ -29,6 +29,7 @@ pub fn mixed(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
     }
     (!table.rows.is_empty()).then(|| Section {
         id: "mixed".into(),
+        short: "Isolation",
         title: "Isolation: batch work beside online requests".into(),
         parts: vec![
             Part::Text(
@@ -203,6 +204,7 @@ pub fn offline(studies: &[ToldStudy], identity: &Identity) -> Option<Section> {
     }
     (!table.rows.is_empty()).then(|| Section {
         id: "offline".into(),
+        short: "Batch",
         title: "Offline batch".into(),
         parts: vec![Part::Table(table)],
     })

@@ -19,11 +19,11 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
         if !study.problems.is_empty() {
             parts.push(Part::Heading(format!(
                 "What could not be read of {}",
-                study.file.name
+                study.label
             )));
             parts.push(Part::List(problems(study)));
         }
-        parts.push(Part::Heading(format!("The plan of {}", study.file.name)));
+        parts.push(Part::Heading(format!("The plan of {}", study.label)));
         parts.push(match &study.plan {
             Some(plan) => Part::Verbatim(plan.clone()),
             None => Part::Text("plan.toml cannot be read.".into()),
@@ -31,6 +31,7 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
     }
     Section {
         id: "setting".into(),
+        short: "Setting",
         title: "What was set, kept and cut".into(),
         parts,
     }
@@ -97,7 +98,7 @@ fn studies_table(studies: &[ToldStudy]) -> Table {
         };
         let price = file.gpu_hour_price.as_ref();
         table.row([
-            Cell::from(file.name.clone()),
+            Cell::from(study.label.clone()),
             file.version.clone().into(),
             kind.into(),
             file.seed.to_string().into(),

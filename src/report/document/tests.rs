@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::sample::{matrix, point, setting, study};
+use super::told::tell_apart;
 use super::{Document, Part};
 use crate::report::page::page;
 use crate::study::{Load, Scenario};
@@ -101,6 +102,40 @@ fn a_point_that_nothing_watched_says_that_of_gpus_and_not_zero() {
         .find(|table| table.id == "server_ttft")
         .unwrap();
     assert!(serde_json::to_value(server).unwrap()["rows"][0]["p99_ms"].is_null());
+}
+
+#[test]
+fn studies_stand_side_by_side_where_their_points_are_the_same() {
+    let one = |instances| {
+        let load = Load::Closed {
+            concurrency: 4 * instances,
+        };
+        point(setting(Scenario::Online, instances, load))
+    };
+    let mut second = study("second", &[one(1), one(2)]);
+    for (index, point) in second.points.iter_mut().enumerate() {
+        point.place = format!("point-1-{index}");
+    }
+    let document = Document::of(&[study("first", &[one(1)]), second]);
+    let tables = document.tables();
+    let compared = tables.iter().find(|table| table.id == "compared").unwrap();
+    let rows = serde_json::to_value(compared).unwrap()["rows"].clone();
+    assert_eq!(rows.as_array().unwrap().len(), 2);
+    assert_eq!(rows[0]["study"], "first");
+    assert_eq!(
+        (&rows[1]["study"], &rows[1]["output_ratio"]),
+        (&"second".into(), &1.0.into())
+    );
+    assert_eq!(document.heads.len(), 2);
+}
+
+#[test]
+fn studies_of_one_name_are_told_apart_by_their_folders() {
+    let mut studies = [study("a", &[]), study("a", &[]), study("b", &[])];
+    studies[1].folder = "later".into();
+    tell_apart(&mut studies);
+    let labels: Vec<&str> = studies.iter().map(|study| study.label.as_str()).collect();
+    assert_eq!(labels, ["a (study)", "a (later)", "b"]);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use super::Part;
 pub struct ToldStudy {
     /// as its folder was named
     pub folder: String,
+    /// what it is called here: the plan's name, with the folder where several have that name
+    pub label: String,
     /// `study.json`
     pub file: StudyFile,
     /// `plan.toml`; absent if it cannot be read
@@ -36,6 +38,10 @@ pub struct ToldPoint {
     pub view: PointView,
     /// what hooks said, or a source did not tell
     pub notes: Vec<String>,
+    /// its lengths are those that Evenkeel assumes where nobody says others
+    pub lengths_assumed: bool,
+    /// all its prompts, or all its answers, had one length
+    pub one_length: bool,
     /// its course over time and its single requests
     pub details: Vec<Part>,
 }
@@ -58,7 +64,7 @@ pub fn family_words(family: &Family) -> String {
         _ => "a batch",
     };
     let batch = family.batch_per_instance.map_or_else(String::new, |batch| {
-        format!(", {batch} batch requests an instance beside")
+        format!(", {batch} batch requests beside for each instance")
     });
     format!(
         "{}, {load}, lengths {}, policy {}, variant {}{batch}",
@@ -83,9 +89,23 @@ impl ToldStudy {
     /// A name for a part of the page that is about this study: with the study's, where there are several.
     pub fn named(&self, studies: &[ToldStudy], name: &str) -> String {
         if studies.len() > 1 {
-            format!("{}: {name}", self.file.name)
+            format!("{}: {name}", self.label)
         } else {
             name.to_owned()
+        }
+    }
+}
+
+/// Gives studies of the same name their folders' names, too.
+pub fn tell_apart(studies: &mut [ToldStudy]) {
+    let names: Vec<String> = studies
+        .iter()
+        .map(|study| study.file.name.clone())
+        .collect();
+    for study in studies {
+        let same = names.iter().filter(|name| **name == study.file.name);
+        if same.count() > 1 {
+            study.label = format!("{} ({})", study.file.name, study.folder);
         }
     }
 }

@@ -72,26 +72,30 @@ pub fn section(studies: &[ToldStudy], identity: &Identity) -> Section {
         for point in &study.points {
             let latencies = &point.view.latencies;
             identity.row(&mut table, study, point, cells(latencies));
-            rows.extend(row(&point.view.id, latencies));
+            rows.extend(row(identity.short(&point.view.setting), latencies));
         }
     }
     let left_out = rows.len().saturating_sub(MOST_ROWS);
     rows.truncate(MOST_ROWS);
     let drawing = Rows {
         id: "ttft-stages".into(),
-        title: "Client TTFT by stage, mean of complete requests".into(),
-        axis: "mean time since the request's first byte at the balancer (ms)".into(),
+        title:
+            "Outside the engine: client TTFT less server TTFT, by stage, mean of complete requests"
+                .into(),
+        axis: "mean time outside the engine until the first output (ms)".into(),
         unit: "ms",
         rows,
         note: (left_out > 0).then(|| format!("{left_out} more points are in the table only.")),
     };
     Section {
         id: "ttft".into(),
+        short: "TTFT by stage",
         title: "Client and server TTFT: the difference".into(),
         parts: vec![
             Part::Text(
                 "The client's TTFT begins when it issues the request, the server's when the instance has all of it. What lies \
-                 between is named: only choose and relay are the balancer's own work."
+                 between is named: only choose and relay are the balancer's own work. With the engine's part they are drawn for \
+                 single requests in the details of a point."
                     .into(),
             ),
             Part::Rows(drawing),
@@ -178,8 +182,9 @@ fn cells(latencies: &BothSides) -> Vec<Cell> {
     all.map(Cell::from).collect()
 }
 
-fn row(id: &str, latencies: &BothSides) -> Option<Row> {
+fn row(name: String, latencies: &BothSides) -> Option<Row> {
     let pieces: Option<Vec<Piece>> = way()
+        .filter(|stage| *stage != SERVER)
         .map(|stage| {
             let length = mean_of(latencies, stage)?;
             Some(Piece { stage, length })
@@ -188,7 +193,7 @@ fn row(id: &str, latencies: &BothSides) -> Option<Row> {
     let pieces = pieces?;
     let sum: f64 = pieces.iter().map(|piece| piece.length).sum();
     Some(Row {
-        name: id.to_owned(),
+        name,
         pieces,
         after: format!("{} ms", number(Some(sum))),
     })

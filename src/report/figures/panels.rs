@@ -16,7 +16,6 @@ const LEFT_PX: f64 = 76.0;
 const RIGHT_PX: f64 = 944.0;
 const TOP_PX: f64 = 22.0;
 const UNDER_PX: f64 = 40.0;
-const MOST_TICKS_UP: usize = 4;
 
 /// A time and a value there.
 pub type At = (f64, f64);
@@ -188,13 +187,8 @@ fn left_out(time: &Scale, area: Area, counted_s: Option<(f64, f64)>) -> Markup {
 }
 
 fn few(y: &Scale) -> Vec<(f64, f64)> {
-    let ticks = y.ticks();
-    let every = ticks.len().div_ceil(MOST_TICKS_UP).max(1);
-    ticks
-        .into_iter()
-        .step_by(every)
-        .filter_map(|tick| Some((tick, y.place(tick)?)))
-        .collect()
+    let placed = |tick| Some((tick, y.place(tick)?));
+    y.few_ticks().into_iter().filter_map(placed).collect()
 }
 
 impl Line {

@@ -12,7 +12,7 @@ const TOP_PX: f64 = 8.0;
 const UNDER_PX: f64 = 46.0;
 const LETTER_PX: f64 = 6.8;
 /// Longest label beside a row, in letters; longer ones are cut and whole under the mouse.
-const LABEL_LETTERS: usize = 28;
+const LABEL_LETTERS: usize = 44;
 
 /// A kind of piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

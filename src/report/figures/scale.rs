@@ -4,6 +4,8 @@ use crate::report::terminal::count;
 
 /// Most ticks of an axis that is not told which.
 const MOST_TICKS: f64 = 6.0;
+/// Steps between the ticks of a low panel.
+const FEW_TICKS: f64 = 3.0;
 
 /// How values lie on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,20 +86,31 @@ impl Scale {
             Kind::Log if value > 0.0 => (value / self.low).ln() / (self.high / self.low).ln(),
             Kind::Log => return None,
         };
-        share
-            .is_finite()
-            .then_some(self.from + share * (self.to - self.from))
+        let place = self.from + share * (self.to - self.from);
+        place.is_finite().then_some(place)
     }
 
     /// Ticks at round values.
     pub fn ticks(&self) -> Vec<f64> {
         match self.kind {
-            Kind::Linear => {
-                let step = round_step((self.high - self.low) / MOST_TICKS);
-                multiples(self.low, self.high, step)
-            }
+            Kind::Linear => self.linear_ticks(MOST_TICKS),
             Kind::Log => log_ticks(self.low, self.high),
         }
+    }
+
+    /// At most four of them, for a low panel.
+    pub fn few_ticks(&self) -> Vec<f64> {
+        if self.kind == Kind::Linear {
+            return self.linear_ticks(FEW_TICKS);
+        }
+        let ticks = log_ticks(self.low, self.high);
+        let every = ticks.len().div_ceil(FEW_TICKS as usize + 1).max(1);
+        ticks.into_iter().step_by(every).collect()
+    }
+
+    fn linear_ticks(&self, most: f64) -> Vec<f64> {
+        let step = round_step((self.high - self.low) / most);
+        multiples(self.low, self.high, step)
     }
 
     /// Ticks at given values, without those whose label would come closer than `apart` to another's.

@@ -54,7 +54,7 @@ pub fn page(document: &Document) -> String {
 fn contents(document: &Document) -> Markup {
     html! {
         nav aria-label="Contents" {
-            @for section in &document.sections { a href=(format!("#{}", section.id)) { (section.title) } }
+            @for section in &document.sections { a href=(format!("#{}", section.id)) { (section.short) } }
             a href="#definitions" { "Definitions" }
             @if document.instances.len() > 1 {
                 fieldset class="filter" {

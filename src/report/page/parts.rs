@@ -96,8 +96,8 @@ fn choice(choice: &Choice) -> Markup {
             label class="chooser" { (choice.label) " "
                 select { @for option in &choice.options { option value=(option.id) { (option.name) } } }
             }
-            @for option in &choice.options {
-                details class="option" id=(option.id) {
+            @for (index, option) in choice.options.iter().enumerate() {
+                details class="option" id=(option.id) open[index == 0] {
                     summary { (option.name) }
                     (draw(&option.parts))
                 }

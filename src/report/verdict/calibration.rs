@@ -51,6 +51,7 @@ fn read(point: SimPoint, order: u32, id_prefix: &str) -> Point {
         },
         window,
         generator: Some(summary.generator),
+        lengths_assumed: None,
         requests,
         others,
         monitor: point.readings,

@@ -97,13 +97,27 @@ fn two(dice: &mut Dice, source: Source) -> Result<Drawn, SimulateError> {
     Ok((scene, points, vec![first, Fault::SkewedBalancer]))
 }
 
-/// Sizes of a fleet.
-fn sizes(dice: &mut Dice) -> Vec<u32> {
-    dice.one_of(&[&[1, 2, 4][..], &[1, 2, 4, 8]]).to_vec()
+/// Sizes of a fleet that one generator can send to with more than half of its core to spare.
+fn sizes(dice: &mut Dice, scene: &Scene, most: f64) -> Vec<u32> {
+    let sizes = dice.one_of(&[&[1, 2, 4][..], &[1, 2, 4, 8]]);
+    let cores = |size: &u32| {
+        let events_per_s = f64::from(*size) * scene.tokens_per_s(most);
+        events_per_s * scene.fleet.generator.event_us / 1e6
+    };
+    sizes
+        .iter()
+        .copied()
+        .filter(|size| cores(size) < 0.4)
+        .collect()
+}
+
+/// A load for each GPU of which four times as much is still within the instance's `max_num_seqs`.
+fn within_four_gpus(scene: &Scene, most: f64) -> f64 {
+    most.min(0.2 * f64::from(scene.fleet.profile.max_num_seqs))
 }
 
 fn healthy(dice: &mut Dice, source: Source) -> Result<Drawn, SimulateError> {
-    let scene = Scene::draw(dice, source, &CHAT)?;
+    let mut scene = Scene::draw(dice, source, &CHAT)?;
     let scaling = dice.one_of(&[Horizontal, Horizontal, Vertical]);
     let most = scene.knee()
         * match scaling {
@@ -111,12 +125,20 @@ fn healthy(dice: &mut Dice, source: Source) -> Result<Drawn, SimulateError> {
             // sampling and the link are not divided among GPUs, so at equal load each the batch is theirs to carry
             Vertical => dice.between(0.4, 0.6),
         };
+    let most = match scaling {
+        Horizontal => most,
+        Vertical => within_four_gpus(&scene, most),
+    };
     let loads = match dice.one_of(&[true, true, false]) {
         true => doubling(most),
-        false => rates(0.9 * scene.tokens_per_s(most) / scene.output_tokens),
+        false => {
+            // by chance more or fewer requests come than the rate says: the less so the longer it goes on
+            scene.seconds *= 2.0;
+            rates(0.9 * scene.tokens_per_s(most) / scene.output_tokens)
+        }
     };
     let units = match scaling {
-        Horizontal => sizes(dice),
+        Horizontal => sizes(dice, &scene, most),
         Vertical => vec![1, 2, 4],
     };
     let points = curve(&scene, scaling, &units, &loads);
@@ -216,7 +238,7 @@ fn communication(
     source: Source,
 ) -> Result<(Scene, Vec<PointSpec>), SimulateError> {
     let mut scene = Scene::draw(dice, source, &CHAT)?;
-    let most = dice.between(0.5, 0.9) * scene.knee();
+    let most = within_four_gpus(&scene, dice.between(0.5, 0.9) * scene.knee());
     let one_us = scene.fleet.profile.step.fixed_us + most * scene.sequence_us();
     // Four GPUs wait for each other so many times as long as one alone takes, half of it for latency.
     let half_us = dice.between(1.6, 3.0) * one_us / 2.0;

@@ -139,9 +139,14 @@ fn a_healthy_fleet_scales_and_keeps_its_service_level_and_has_room() {
                 .iter()
                 .find(|one| one.units == 1 && one.load_each == more.load_each)
                 .unwrap();
-            let enough = |one: &Seen| one.requests >= 100;
-            let scales = efficiency(one, more) >= 0.9;
-            assert!(scales || !enough(one), "{}: {one:?} {more:?}", study.name);
+            // how many requests end in the window is chance, and under Poisson arrivals how many come
+            let chance = 2.5 * (1.0 / one.requests as f64 + 1.0 / more.requests as f64).sqrt();
+            let found = efficiency(one, more);
+            assert!(
+                found >= 0.95 - chance.max(0.05),
+                "{}: {one:?} {more:?}",
+                study.name
+            );
         }
         for one in &all {
             assert!(

@@ -1,6 +1,6 @@
 //! How often verdicts are right on fleets whose bottleneck was planted; the figures of `VERDICTS.md`.
 //!
-//! Thresholds were chosen on the studies of even number; the odd ones were looked at once, afterwards.
+//! Thresholds were chosen on the studies of even number; the odd ones are judged.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ use crate::load::sample::Sample;
 use crate::load::workload::PlannedRequest;
 use crate::measure::outcome::Outcome;
 use crate::measure::record::Record;
+use crate::measure::record_files::record_files;
 
 /// One request: as planned, as the client saw it, as the proxy recorded it.
 #[derive(Debug, Clone)]
@@ -44,25 +45,11 @@ pub fn read_dir(dir: &Path) -> Result<Vec<Record>, DemoError> {
         path: dir.to_owned(),
         source,
     };
-    let mut paths: Vec<_> = std::fs::read_dir(dir)
-        .map_err(failed)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| is_records_file(path))
-        .collect();
-    paths.sort_unstable();
     let mut records = Vec::new();
-    for path in &paths {
-        read_file(path, &mut records)?;
+    for path in record_files(dir).map_err(failed)? {
+        read_file(&path, &mut records)?;
     }
     Ok(records)
-}
-
-fn is_records_file(path: &Path) -> bool {
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or("");
-    name.starts_with("records-") && name.ends_with(".jsonl")
 }
 
 fn read_file(path: &Path, records: &mut Vec<Record>) -> Result<(), DemoError> {
@@ -148,12 +135,5 @@ mod tests {
         let failed: Vec<bool> = joined.iter().map(Joined::is_failed).collect();
         assert_eq!(failed, [false, true, true]);
         assert!(joined[1].record.is_none());
-    }
-
-    #[test]
-    fn only_files_of_records_are_read() {
-        assert!(is_records_file(Path::new("a/records-20260101-1.jsonl")));
-        assert!(!is_records_file(Path::new("a/chunks-20260101-1.jsonl")));
-        assert!(!is_records_file(Path::new("a/run.toml")));
     }
 }

@@ -13,6 +13,7 @@ pub mod meter;
 pub mod outcome;
 pub mod prometheus;
 pub mod record;
+pub mod record_files;
 pub mod skew;
 pub mod speed;
 pub mod spill;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::SweepError;
 use crate::measure::record::Record;
+use crate::measure::record_files::record_files;
 
 /// How long each file was before the point began.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl Tail {
     /// From now on.
     pub fn begin(dir: &Path) -> Result<Tail, SweepError> {
         let mut known_bytes = BTreeMap::new();
-        for path in files(dir)? {
+        for path in record_files(dir).map_err(SweepError::file(dir))? {
             let size = std::fs::metadata(&path).map_err(SweepError::file(&path))?;
             known_bytes.insert(path, size.len());
         }
@@ -41,28 +42,12 @@ impl Tail {
     /// Records written since whose ids begin with `id_prefix`.
     pub fn found(&self, id_prefix: &str) -> Result<Found, SweepError> {
         let mut found = Found::default();
-        for path in files(&self.dir)? {
+        for path in record_files(&self.dir).map_err(SweepError::file(&self.dir))? {
             let from = self.known_bytes.get(&path).copied().unwrap_or(0);
             read(&path, from, id_prefix, &mut found).map_err(SweepError::file(&path))?;
         }
         Ok(found)
     }
-}
-
-fn files(dir: &Path) -> Result<Vec<PathBuf>, SweepError> {
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(SweepError::file(dir))? {
-        let path = entry.map_err(SweepError::file(dir))?.path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or("");
-        if name.starts_with("records-") && name.ends_with(".jsonl") {
-            paths.push(path);
-        }
-    }
-    paths.sort_unstable();
-    Ok(paths)
 }
 
 fn read(path: &Path, from: u64, id_prefix: &str, found: &mut Found) -> std::io::Result<()> {

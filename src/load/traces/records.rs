@@ -3,7 +3,7 @@
 //! Shed and failed requests were demand too and are kept, with the output length that was
 //! predicted for them; only what Evenkeel itself rejected is left out. No prefix is known.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -12,6 +12,7 @@ use super::lines::Lines;
 use super::{Format, LINE_BYTES_MAX, TOKENS_MAX, Trace, TraceError, numbers, open_file};
 use crate::measure::outcome::Outcome;
 use crate::measure::record::RECORD_VERSION;
+use crate::measure::record_files::record_files;
 
 /// What a replay needs of a [`crate::measure::record::Record`]; further fields do not matter.
 #[derive(Deserialize)]
@@ -35,7 +36,7 @@ const GENERATING: [&str; 4] = ["chat", "completions", "responses", "messages"];
 /// All `records-*.jsonl` of a folder, in the order of their names.
 pub(super) fn read_dir(dir: &Path) -> Result<Trace, TraceError> {
     let name = dir.display().to_string();
-    let files = files(dir).map_err(|source| TraceError::Open {
+    let files = record_files(dir).map_err(|source| TraceError::Open {
         name: name.clone(),
         source,
     })?;
@@ -50,19 +51,6 @@ pub(super) fn read_dir(dir: &Path) -> Result<Trace, TraceError> {
         gather.lines(&mut lines, row)?;
     }
     gather.finish(Format::Records)
-}
-
-fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let is_records = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("records-") && name.ends_with(".jsonl"))
-    };
-    let entries: std::io::Result<Vec<PathBuf>> = std::fs::read_dir(dir)?
-        .map(|entry| Ok(entry?.path()))
-        .collect();
-    let mut files: Vec<PathBuf> = entries?.into_iter().filter(is_records).collect();
-    files.sort();
-    Ok(files)
 }
 
 pub(super) fn row(line: &str, sessions: &mut Sessions) -> Result<Row, Refusal> {

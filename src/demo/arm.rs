@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
-
 use super::DemoError;
 use super::options::SHORT_MAX_TOKENS;
 use super::records::{self, Joined};
+use crate::engine::apart::EnginesApart;
 use crate::engine::profile::Profile;
-use crate::engine::server::{self as engines, EngineOptions, LagSummary, RunningEngines};
+use crate::engine::server::{EngineOptions, LagSummary};
 use crate::load::client::ClientOptions;
 use crate::load::progress::RunProgress;
 use crate::load::request::RequestForm;
@@ -65,8 +64,8 @@ pub fn instance_names(count: usize) -> impl Iterator<Item = String> {
 
 /// Runs the arm to its last answer. `show` is called while it goes on.
 pub fn run(arm: &Arm, show: impl FnMut(&RunProgress)) -> Result<ArmRun, DemoError> {
-    let fleet = Fleet::start(arm)?;
-    let text = config_text(arm, fleet.engines.addrs());
+    let engines = start_engines(arm)?;
+    let text = config_text(arm, engines.addrs());
     let name = format!("the demo's configuration for {}", arm.policy);
     let proxy = Server::start(crate::config::parse(&text, &name)?)?;
     let id_prefix = format!("{}-{}-", arm.policy, arm.seed);
@@ -89,7 +88,7 @@ pub fn run(arm: &Arm, show: impl FnMut(&RunProgress)) -> Result<ArmRun, DemoErro
         .as_ref()
         .map_or(0, |records| records.dropped());
     proxy.shutdown();
-    let engine_lag = fleet.stop();
+    let engine_lag = engines.stop();
     Ok(ArmRun {
         policy: arm.policy.clone(),
         seed: arm.seed,
@@ -113,32 +112,12 @@ fn watch(load: &Run, mut show: impl FnMut(&RunProgress)) {
     show(&load.progress);
 }
 
-/// The engines on a runtime of their own, so that the proxy does not delay their steps.
-struct Fleet {
-    runtime: Runtime,
-    engines: RunningEngines,
-}
-
-impl Fleet {
-    fn start(arm: &Arm) -> Result<Fleet, DemoError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("demo-engines")
-            .enable_all()
-            .build()
-            .map_err(DemoError::Start)?;
-        let mut options = EngineOptions::new(Profile::load(PROFILE)?, arm.slow_factors.len());
-        options.speed_factors.clone_from(&arm.slow_factors);
-        options.seed = arm.seed;
-        let engines = runtime.block_on(engines::start(options))?;
-        Ok(Fleet { runtime, engines })
-    }
-
-    fn stop(self) -> LagSummary {
-        let lag = self.engines.lag();
-        self.runtime.block_on(self.engines.shutdown());
-        lag
-    }
+/// Fresh engines for the arm.
+fn start_engines(arm: &Arm) -> Result<EnginesApart, DemoError> {
+    let mut options = EngineOptions::new(Profile::load(PROFILE)?, arm.slow_factors.len());
+    options.speed_factors.clone_from(&arm.slow_factors);
+    options.seed = arm.seed;
+    Ok(EnginesApart::start(options)?)
 }
 
 /// The configuration of the arm's proxy, as a user would write it.

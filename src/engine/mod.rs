@@ -3,6 +3,7 @@
 
 pub mod activity;
 mod answer;
+pub mod apart;
 mod ask;
 mod body;
 pub mod cli;
@@ -41,6 +42,9 @@ pub enum EngineError {
         /// Why not.
         source: std::io::Error,
     },
+    /// A thread or runtime could not be started.
+    #[error("cannot start: {0}")]
+    Start(std::io::Error),
     /// The options contradict themselves.
     #[error("{0}")]
     Options(String),

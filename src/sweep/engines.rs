@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tokio::runtime::Runtime;
-
 use super::SweepError;
 use super::check::profile_of;
 use super::drive::{self, Place, drive};
@@ -14,7 +12,8 @@ use super::progress::Shown;
 use super::records::Tail;
 use super::sent::Ran;
 use crate::engine::EngineError;
-use crate::engine::server::{self, EngineOptions, RunningEngines};
+use crate::engine::apart::EnginesApart;
+use crate::engine::server::EngineOptions;
 use crate::load::fetch::Ask;
 use crate::monitor::{Endpoint, Kind};
 use crate::proxy::{Running, Server};
@@ -96,22 +95,15 @@ fn most_at_once(point: &Point) -> Result<usize, SweepError> {
     Ok(usize::try_from(possible).unwrap_or(usize::MAX))
 }
 
-/// On a runtime of their own, so that the proxy does not delay their steps.
+/// The engines of a point.
 struct Engines {
-    runtime: Runtime,
-    running: RunningEngines,
+    running: EnginesApart,
     /// whether they have a host of which something can be told
     has_cpu: bool,
 }
 
 impl Engines {
     fn start(fleet: &Simulated, setting: &Setting) -> Result<Engines, SweepError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("engines")
-            .enable_all()
-            .build()
-            .map_err(SweepError::Start)?;
         let profile = profile_of(&fleet.profile, setting.gpus_per_instance, &setting.engine)
             .map_err(|why| SweepError::Engine(EngineError::Options(why)))?;
         let has_cpu = profile.cpu.is_some();
@@ -120,18 +112,15 @@ impl Engines {
         options.speed_factors = fleet.slow_factors.iter().copied().take(instances).collect();
         options.seed = setting.seed;
         options.model_name.clone_from(&fleet.profile.name);
-        let running = runtime.block_on(server::start(options))?;
         Ok(Engines {
-            runtime,
-            running,
+            running: EnginesApart::start(options)?,
             has_cpu,
         })
     }
 
     /// Ends them; tells how late their steps were, which is this machine's doing and not the model's.
     fn stop(self) -> Option<String> {
-        let lag = self.running.lag();
-        self.runtime.block_on(self.running.shutdown());
+        let lag = self.running.stop();
         let (p50_ms, p99_ms) = lag.p50_ms.zip(lag.p99_ms)?;
         Some(format!(
             "engines: {} steps, late by P50 {p50_ms:.2} ms, P99 {p99_ms:.2} ms",

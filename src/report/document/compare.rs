@@ -87,10 +87,9 @@ pub fn section(studies: &[ToldStudy]) -> Option<Section> {
 }
 
 fn columns() -> Vec<Column> {
-    let text = |key, name: &str, definition| Column::new(key, name, Unit::NONE, definition);
     let mut columns = vec![
-        text("point", "point", "name of the point"),
-        text("study", "study", "name of the study"),
+        Column::plain("point", "point", "name of the point"),
+        Column::plain("study", "study", "name of the study"),
     ];
     for (key, ratio, name, unit, definition, _) in COMPARED {
         columns.push(Column::new(key, name, unit, definition));

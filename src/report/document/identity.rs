@@ -78,16 +78,11 @@ impl Identity {
             "name of the point and of its folder; leads to its course over time",
         )];
         if self.study {
-            columns.push(Column::new(
-                "study",
-                "study",
-                Unit::NONE,
-                "name of the study",
-            ));
+            columns.push(Column::plain("study", "study", "name of the study"));
         }
         for at in &self.told {
             let (key, name, definition, _) = SETTINGS[*at];
-            columns.push(Column::new(key, name, Unit::NONE, definition));
+            columns.push(Column::plain(key, name, definition));
         }
         columns.extend(figures);
         Table::new(id, title, columns)

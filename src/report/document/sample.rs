@@ -1,12 +1,11 @@
 //! Simulated studies for tests of reports.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-
 use super::told::{ToldPoint, ToldStudy};
 use crate::engine::profile::Profile;
 use crate::load::lengths::Lengths;
 use crate::load::workload::Class;
+use crate::report::fixture;
 use crate::report::generator::Generator;
 use crate::report::goodput::Objective;
 use crate::report::latency::Bucket;
@@ -14,27 +13,14 @@ use crate::report::window::{Window, entered_ns};
 use crate::simulate::point::{Fleet, PointSpec, SimPoint, run_point};
 use crate::study::point::{Point, PointRequest};
 use crate::study::read::join;
-use crate::study::{
-    Load, Machine, PointFile, Price, STUDY_VERSION, Scaling, Scenario, Setting, StudyFile,
-};
+use crate::study::{Load, Machine, PointFile, Price, STUDY_VERSION, Scenario, Setting, StudyFile};
 
 /// A setting of the base variant.
 pub(crate) fn setting(scenario: Scenario, instances: u32, load: Load) -> Setting {
     Setting {
         scenario,
-        scaling: Scaling::Horizontal,
-        instances,
-        gpus_per_instance: 1,
-        load,
-        load_per_instance: load.amount() / f64::from(instances),
-        lengths: "mix".into(),
-        policy: "least_requests".into(),
-        repeat: 0,
         seed: 5,
-        variant: "base".into(),
-        engine: BTreeMap::new(),
-        batch_concurrency: None,
-        labels: BTreeMap::new(),
+        ..fixture::setting(instances, load)
     }
 }
 
@@ -60,16 +46,16 @@ pub(crate) fn point(setting: Setting) -> Point {
     let mut spec = PointSpec::new(setting, fleet, classes(), 0.5, 3.0);
     spec.look_every_s = 0.1;
     spec.batch_classes = classes();
-    of_simulated(run_point(&spec).unwrap())
+    of_simulated(run_point(&spec).unwrap(), &spec.id_prefix)
 }
 
 /// What a reader would make of the files of a simulated point.
-pub(crate) fn of_simulated(simulated: SimPoint) -> Point {
+pub(crate) fn of_simulated(simulated: SimPoint, id_prefix: &str) -> Point {
     let run = simulated.run;
     let (started_ns, rule) = (run.started_ns, simulated.rule);
     let window = Window::of(&run.samples, started_ns, rule);
     let request = |sample: crate::load::sample::Sample| PointRequest {
-        id: format!("sim-{}", sample.index),
+        id: format!("{id_prefix}{}", sample.index),
         bucket: Bucket::of(sample.planned_prompt_tokens),
         counted: window.is_some_and(|window| window.keeps(&sample)),
         warm_up: entered_ns(&sample) < started_ns + rule.warm_up_ns,

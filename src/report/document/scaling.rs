@@ -241,15 +241,11 @@ fn efficiencies(its: &[(&Fleet, &Efficiency)], name: &str, index: usize) -> Seri
     }
 }
 
-fn text(key: &'static str, name: &str, definition: &'static str) -> Column {
-    Column::new(key, name, Unit::NONE, definition)
-}
-
 fn efficiency_table(view: &ScalingView, id: &str, name: &str) -> Table {
     let share = |key, name: &str, definition| Column::new(key, name, Unit::SHARE, definition);
     let columns = vec![
-        text("n", "n", "how many times the unit"),
-        text(
+        Column::plain("n", "n", "how many times the unit"),
+        Column::plain(
             "compared",
             "compared at",
             "equal load for each unit, or each at its own best load within the SLO",
@@ -266,15 +262,15 @@ fn efficiency_table(view: &ScalingView, id: &str, name: &str) -> Table {
             Unit::TOK_PER_S,
             "output tokens a second of the unit",
         ),
-        text("efficiency", "efficiency", "Tn / (n · T1); 1 is ideal"),
-        text("low", "from", "lower end of the 95 % interval"),
-        text("high", "to", "upper end of the 95 % interval"),
-        text(
+        Column::plain("efficiency", "efficiency", "Tn / (n · T1); 1 is ideal"),
+        Column::plain("low", "from", "lower end of the 95 % interval"),
+        Column::plain("high", "to", "upper end of the 95 % interval"),
+        Column::plain(
             "interval_of",
             "interval of",
             "`repeats` of the whole point, or `slices`: equal parts of one run, which know nothing of what differs between runs",
         ),
-        text(
+        Column::plain(
             "band",
             "called",
             "excellent from 0.9, acceptable from 0.7, doubtful from 0.6, else bottleneck; one lower where more than 1 % failed",
@@ -296,7 +292,7 @@ fn efficiency_table(view: &ScalingView, id: &str, name: &str) -> Table {
             Unit::named("×"),
             "mean request time of the larger fleet over the unit's; offline it must not grow",
         ),
-        text(
+        Column::plain(
             "limit",
             "limit",
             "`generator`: what was measured is the generator, not the fleet",
@@ -346,14 +342,14 @@ fn efficiency_table(view: &ScalingView, id: &str, name: &str) -> Table {
 fn capacity_table(view: &ScalingView, id: &str, name: &str, currency: &str) -> Table {
     let price = format!("{currency} a million tokens");
     let columns = vec![
-        text("instances", "instances", "inference servers"),
-        text("gpus_per_instance", "GPUs each", "GPUs inside one instance"),
-        text(
+        Column::plain("instances", "instances", "inference servers"),
+        Column::plain("gpus_per_instance", "GPUs each", "GPUs inside one instance"),
+        Column::plain(
             "largest_load",
             "largest load within the SLO",
             "highest load that still meets the service level before throughput falls, for all instances together",
         ),
-        text(
+        Column::plain(
             "highest_tried",
             "is",
             "`highest tried`: it may carry more; `limit`: a higher load was tried and was too much",
@@ -370,13 +366,13 @@ fn capacity_table(view: &ScalingView, id: &str, name: &str, currency: &str) -> T
             Unit::SHARE,
             "share of requests within the SLO at that load",
         ),
-        text(
+        Column::plain(
             "overload_load",
             "overload from",
             "first load that is too much",
         ),
-        text("overload_sign", "told by", "what told that it is too much"),
-        text(
+        Column::plain("overload_sign", "told by", "what told that it is too much"),
+        Column::plain(
             "price_per_million_tokens",
             &price,
             "price of the GPUs over the output tokens of requests within the SLO, at the largest load within it",

@@ -52,37 +52,36 @@ fn problems(study: &ToldStudy) -> Vec<String> {
 }
 
 fn studies_table(studies: &[ToldStudy]) -> Table {
-    let text = |key, name: &str, definition| Column::new(key, name, Unit::NONE, definition);
     let columns = vec![
-        text("study", "study", "what the plan calls itself"),
-        text("version", "Evenkeel", "version that measured"),
-        text(
+        Column::plain("study", "study", "what the plan calls itself"),
+        Column::plain("version", "Evenkeel", "version that measured"),
+        Column::plain(
             "kind",
             "engines",
             "servers, or models of engines on a virtual clock",
         ),
-        text("seed", "seed", "of arrivals, lengths and texts"),
-        text("objectives", "service level", "what a good request is"),
+        Column::plain("seed", "seed", "of arrivals, lengths and texts"),
+        Column::plain("objectives", "service level", "what a good request is"),
         Column::new(
             "attainment",
             "asked for",
             Unit::SHARE,
             "share of requests that must meet it",
         ),
-        text(
+        Column::plain(
             "gpu_hour_price",
             "a GPU for an hour",
             "price, where the plan names one",
         ),
-        text(
+        Column::plain(
             "system",
             "system",
             "operating system and architecture of the machine that sent the load",
         ),
-        text("cores", "cores", "cores it could use"),
-        text("processor", "processor", "what it calls itself"),
+        Column::plain("cores", "cores", "cores it could use"),
+        Column::plain("processor", "processor", "what it calls itself"),
         Column::new("memory", "memory", Unit::named("GiB"), "of that machine"),
-        text(
+        Column::plain(
             "plan_sha256",
             "SHA-256 of the plan",
             "a sweep resumes only the plan it began",
@@ -128,22 +127,21 @@ fn studies_table(studies: &[ToldStudy]) -> Table {
 }
 
 fn counts_table(studies: &[ToldStudy], identity: &Identity) -> Table {
-    let count = |key, name: &str, definition| Column::new(key, name, Unit::NONE, definition);
     let columns = vec![
-        count("counted", "kept", "requests that count"),
-        count(
+        Column::plain("counted", "kept", "requests that count"),
+        Column::plain(
             "warm_up",
             "warm-up",
             "requests issued in the warm-up, left out",
         ),
-        count("cut", "cut", "requests cut at the ends by issue time"),
+        Column::plain("cut", "cut", "requests cut at the ends by issue time"),
         Column::new(
             "window_s",
             "window",
             Unit::S,
             "time that throughput is taken over",
         ),
-        count(
+        Column::plain(
             "steady",
             "steady",
             "whether TTFT, E2E and throughput had no trend in the window (Mann-Kendall)",
@@ -160,7 +158,7 @@ fn counts_table(studies: &[ToldStudy], identity: &Identity) -> Table {
             Unit::SHARE,
             "share of one core that its thread used",
         ),
-        count(
+        Column::plain(
             "generator",
             "generator",
             "`ok`, or what held it back: then the figures are its own",
@@ -171,7 +169,7 @@ fn counts_table(studies: &[ToldStudy], identity: &Identity) -> Table {
             Unit::SHARE,
             "share of the machine's CPU time that its host took",
         ),
-        count(
+        Column::plain(
             "problems",
             "problems",
             "files and lines that are missing or could not be read",

@@ -73,6 +73,11 @@ impl Column {
             definition,
         }
     }
+
+    /// A column of words, or of counts: without a unit.
+    pub fn plain(key: &'static str, name: &str, definition: &'static str) -> Column {
+        Column::new(key, name, Unit::NONE, definition)
+    }
 }
 
 /// A cell.

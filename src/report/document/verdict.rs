@@ -1,6 +1,6 @@
 //! The section of the verdict: its evidence, what was ruled out and by what, and the experiment that would refute it. Pure.
 
-use super::table::{Cell, Column, Table, Unit};
+use super::table::{Cell, Column, Table};
 use super::told::ToldStudy;
 use super::{Part, Section};
 use crate::report::verdict::{
@@ -77,13 +77,12 @@ fn counter(experiment: &CounterExperiment) -> Vec<Part> {
 }
 
 fn evidence_table(id: String, title: String, evidence: &[Evidence]) -> Table {
-    let text = |key, name: &str, definition| Column::new(key, name, Unit::NONE, definition);
     let columns = vec![
-        text("what", "measured", "what was measured"),
-        text("value", "value", "how much"),
-        text("unit", "unit", "of the value; none for a ratio"),
-        text("threshold", "held against", "what it is held against"),
-        text("points", "at", "points where it was measured"),
+        Column::plain("what", "measured", "what was measured"),
+        Column::plain("value", "value", "how much"),
+        Column::plain("unit", "unit", "of the value; none for a ratio"),
+        Column::plain("threshold", "held against", "what it is held against"),
+        Column::plain("points", "at", "points where it was measured"),
     ];
     let mut table = Table::new(id, title, columns);
     for piece in evidence {
@@ -102,16 +101,15 @@ fn ruled_out(eliminations: &[Elimination], number: usize) -> Vec<Part> {
     if eliminations.is_empty() {
         return Vec::new();
     }
-    let text = |key, name: &str, definition| Column::new(key, name, Unit::NONE, definition);
     let columns = vec![
-        text("curve", "curve", "points that differ only in load"),
-        text(
+        Column::plain("curve", "curve", "points that differ only in load"),
+        Column::plain(
             "suspect",
             "suspect",
             "in the order in which they are looked at: memory, preemption, CPU",
         ),
-        text("state", "is", "`holds`, `ruled out`, or `not measured`"),
-        text(
+        Column::plain("state", "is", "`holds`, `ruled out`, or `not measured`"),
+        Column::plain(
             "evidence",
             "by",
             "what was measured, and what it is held against",
@@ -147,25 +145,24 @@ fn tails(tails: &[Tail], number: usize) -> Vec<Part> {
     if tails.is_empty() {
         return Vec::new();
     }
-    let text = |key, name: &str, definition| Column::new(key, name, Unit::NONE, definition);
     let columns = vec![
-        text("curve", "curve", "points that differ only in load"),
-        text(
+        Column::plain("curve", "curve", "points that differ only in load"),
+        Column::plain(
             "pattern",
             "who has one",
             "nobody, only longer requests, or short ones too",
         ),
-        text(
+        Column::plain(
             "says",
             "what it points to",
             "by the lengths that have it, and by preemptions and queues",
         ),
-        text(
+        Column::plain(
             "evidence",
             "by",
             "P99 over median of TTFT by length, and what tells causes apart",
         ),
-        text("next", "what would tell more", "one thing"),
+        Column::plain("next", "what would tell more", "one thing"),
     ];
     let mut table = Table::new(
         format!("tails-{number}"),

@@ -8,56 +8,15 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use super::*;
-use crate::measure::record::Record;
+use crate::report::document::sample::of_simulated;
 use crate::report::goodput::Objective;
-use crate::report::latency::Bucket;
-use crate::report::load_summary::LoadSummary;
-use crate::report::window::entered_ns;
-use crate::simulate::SimPoint;
 use crate::simulate::planted::{Fault, Kind as Planted, PlantedStudy, of_efficiency, variants};
-use crate::study::point::{Point, PointRequest};
-use crate::study::{Machine, PointFile, STUDY_VERSION};
+use crate::study::{Machine, STUDY_VERSION};
 
 /// Studies of each kind.
 const EACH: u32 = 20;
 /// Of all studies.
 const SEED: u64 = 1;
-
-/// A simulated point as if it had been read from files.
-fn read(point: SimPoint, order: u32, id_prefix: &str) -> Point {
-    let summary: LoadSummary = point.summary(Vec::new());
-    let window = summary.window;
-    let warm_up_ns = point.run.started_ns + point.rule.warm_up_ns;
-    let request = |sample: &crate::load::sample::Sample| PointRequest {
-        id: format!("{id_prefix}{}", sample.index),
-        bucket: Bucket::of(sample.planned_prompt_tokens),
-        counted: window.is_some_and(|window| window.keeps(sample)),
-        warm_up: entered_ns(sample) < warm_up_ns,
-        served: None,
-        sample: sample.clone(),
-    };
-    let mut requests: Vec<PointRequest> = point.run.samples.iter().map(request).collect();
-    let records: Vec<Record> = point.records;
-    let others = crate::study::read::join(&mut requests, records);
-    Point {
-        file: PointFile {
-            schema: STUDY_VERSION,
-            id: point.setting.id(),
-            order,
-            setting: point.setting,
-            started_unix_ns: point.run.started_ns,
-            seconds: point.seconds,
-            notes: Vec::new(),
-        },
-        window,
-        generator: Some(summary.generator),
-        lengths_assumed: None,
-        requests,
-        others,
-        monitor: point.readings,
-        problems: Vec::new(),
-    }
-}
 
 fn study_file(planted: &PlantedStudy) -> StudyFile {
     StudyFile {
@@ -85,7 +44,8 @@ fn views(planted: &PlantedStudy) -> Vec<PointView> {
     specs
         .map(|(order, spec)| {
             let point = crate::simulate::run_point(spec).unwrap();
-            let point = read(point, order as u32, &spec.id_prefix);
+            let mut point = of_simulated(point, &spec.id_prefix);
+            point.file.order = order as u32;
             PointView::of(&point, &objectives)
         })
         .collect()

@@ -131,8 +131,7 @@ impl Replaying {
             lines
                 .push("  answers may end before their lengths: --ignore-eos has them go on".into());
         }
-        let unlike = self.differences().into_iter();
-        lines.extend(unlike.map(|difference| format!("  unlike the trace: {difference}")));
+        lines.extend(unlike(&self.differences()));
         lines.extend(self.notes.iter().map(|note| format!("  {note}")));
         lines
     }
@@ -150,7 +149,7 @@ impl Replaying {
             "left_over": self.left_over,
             "too_long": replayed.too_long,
             "notes": self.notes,
-            "differences": self.differences().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "differences": for_files(&self.differences()),
         })
     }
 
@@ -215,18 +214,27 @@ impl Sent {
                 false => "",
             }
         );
-        let unlike = self.differences.iter();
-        let unlike = unlike.map(|difference| format!("  unlike the trace: {difference}"));
-        std::iter::once(head).chain(unlike).collect()
+        std::iter::once(head)
+            .chain(unlike(&self.differences))
+            .collect()
     }
 
     /// The same for files.
     pub fn json(&self) -> Value {
         json!({
             "traffic": self.traffic,
-            "differences": self.differences.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "differences": for_files(&self.differences),
         })
     }
+}
+
+fn unlike(differences: &[Difference]) -> impl Iterator<Item = String> {
+    let differences = differences.iter();
+    differences.map(|difference| format!("  unlike the trace: {difference}"))
+}
+
+fn for_files(differences: &[Difference]) -> Vec<String> {
+    differences.iter().map(ToString::to_string).collect()
 }
 
 /// A trace, and which part of it is still to be taken.

@@ -35,6 +35,7 @@ pub mod least_outstanding_tokens;
 pub mod least_requests;
 pub mod load;
 mod output;
+pub mod progress;
 mod queue;
 pub mod random;
 pub mod round_robin;

@@ -97,6 +97,7 @@ impl Pool {
         instance.labels.lock().clone_from(&wanted.labels);
         instance.load.lock().set_in_rotation(now, true);
         let id = instance.id;
+        instance.forget_heard();
         inner.health.add(id);
         inner
             .scheduler

@@ -28,7 +28,12 @@ pub struct Instance {
     pub batch: Mutex<LoadIntegral>,
     /// outstanding tokens over the time in rotation, for load skew
     pub load: Mutex<RotationLoad>,
+    /// when its newest byte came; 0 before any did
+    heard_ns: AtomicU64,
 }
+
+/// Bytes that come sooner after the one noted need no note: cores would take the number from each other.
+const HEARD_EVERY_NS: u64 = 1_000_000;
 
 impl Instance {
     /// Idle from `now_ns` on.
@@ -41,7 +46,26 @@ impl Instance {
             labels: Mutex::new(config.labels.clone()),
             batch: Mutex::new(LoadIntegral::new(now_ns)),
             load: Mutex::new(RotationLoad::new(now_ns)),
+            heard_ns: AtomicU64::new(0),
         }
+    }
+
+    /// A byte came from it.
+    #[inline]
+    pub fn heard(&self, at_ns: Ns) {
+        if at_ns >= self.heard_ns.load(Relaxed).saturating_add(HEARD_EVERY_NS) {
+            self.heard_ns.fetch_max(at_ns, Relaxed);
+        }
+    }
+
+    /// When its newest byte came, up to a millisecond late; `None` before any did.
+    pub fn heard_ns(&self) -> Option<Ns> {
+        Some(self.heard_ns.load(Relaxed)).filter(|at_ns| *at_ns > 0)
+    }
+
+    /// It joins anew: what came from it before says nothing.
+    pub fn forget_heard(&self) {
+        self.heard_ns.store(0, Relaxed);
     }
 
     /// Whether a configuration means this one.

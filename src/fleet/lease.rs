@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_policies::progress;
 use evenkeel_policies::scheduler::{Grant, LeaseId, Observation};
 
 use super::health::Verdict;
@@ -12,16 +13,14 @@ use crate::measure::outcome::Outcome;
 use crate::measure::speed::LoadIntegral;
 use crate::measure::summary::Exchange;
 
-/// Output chunks between two reports of progress.
-const PROGRESS_CHUNKS: u64 = 16;
-/// Time between two reports of progress.
-const PROGRESS_NS: u64 = 100_000_000;
-
-/// A counted place on an instance.
+/// A counted place on an instance. What every read touches comes first.
+#[repr(C)]
 pub struct Lease {
+    instance: Arc<Instance>,
+    reported_chunks: u64,
+    reported_ns: Ns,
     pool: Arc<Pool>,
     id: LeaseId,
-    instance: Arc<Instance>,
     /// policy that chose
     pub policy: Arc<str>,
     /// lane the request went through
@@ -45,11 +44,6 @@ pub struct Lease {
     /// it shows whether an instance that was out answers again
     probe: bool,
     verdict: Verdict,
-    reported_chunks: u64,
-    reported_ns: Ns,
-    /// when a byte came, and up to when health knows of it
-    heard_ns: Ns,
-    heard_told_ns: Ns,
 }
 
 impl Lease {
@@ -84,8 +78,6 @@ impl Lease {
             verdict: Verdict::Neutral,
             reported_chunks: 0,
             reported_ns: now,
-            heard_ns: 0,
-            heard_told_ns: now,
             instance: instance.clone(),
             pool: pool.clone(),
         }
@@ -101,46 +93,40 @@ impl Lease {
         &self.pool
     }
 
-    /// A byte of the answer came. Health is told with the rest, or else every 100 ms and when the request ends.
-    pub fn heard(&mut self, at_ns: Ns) {
-        self.heard_ns = at_ns;
-        if at_ns >= self.heard_told_ns + PROGRESS_NS {
-            self.heard_told_ns = at_ns;
-            let id = self.instance.id;
-            self.pool.with(|inner, _| inner.health.heard(id, at_ns));
-        }
+    /// A byte of the answer came.
+    #[inline]
+    pub fn heard(&self, at_ns: Ns) {
+        self.instance.heard(at_ns);
     }
 
     /// The first output chunk came: the prompt's tokens are off the instance.
     pub fn first_output(&mut self) {
         let now = self.pool.with(|inner, now| {
             inner.scheduler.first_output(now, self.id);
-            inner.health.heard(self.instance.id, now);
             inner.count_tokens(&self.instance, now);
             now
         });
-        self.heard_told_ns = now;
         self.prefill_tokens = 0;
         self.count_own(now);
     }
 
-    /// Reports progress, at most every 16 chunks or 100 ms. `tokens` turns chunks into tokens.
+    /// Reports progress, where that is due. `tokens` turns chunks into tokens.
+    #[inline]
     pub fn progress(&mut self, chunks: u64, at_ns: Ns, tokens: impl FnOnce(u64) -> u64) {
-        let soon = chunks < self.reported_chunks + PROGRESS_CHUNKS
-            && at_ns < self.reported_ns + PROGRESS_NS;
-        if soon {
-            return;
+        let new_chunks = chunks.saturating_sub(self.reported_chunks);
+        if progress::is_due(new_chunks, at_ns.saturating_sub(self.reported_ns)) {
+            self.reported_chunks = chunks;
+            self.reported_ns = at_ns;
+            self.report(tokens(chunks));
         }
-        self.reported_chunks = chunks;
-        self.reported_ns = at_ns;
-        let tokens = tokens(chunks);
+    }
+
+    fn report(&mut self, tokens: u64) {
         let now = self.pool.with(|inner, now| {
             inner.scheduler.progress(now, self.id, tokens);
-            inner.health.heard(self.instance.id, now);
             inner.count_tokens(&self.instance, now);
             now
         });
-        self.heard_told_ns = now;
         let left = self.predicted_output_tokens.saturating_sub(tokens);
         self.decode_tokens = self.decode_tokens.min(left);
         self.count_own(now);
@@ -179,9 +165,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let (pool, instance) = (&self.pool, &self.instance);
         pool.with(|inner, now| {
-            if self.heard_ns > self.heard_told_ns {
-                inner.health.heard(instance.id, self.heard_ns);
-            }
             inner
                 .health
                 .ended(instance.id, self.verdict, self.probe, now);

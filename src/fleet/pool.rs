@@ -309,7 +309,9 @@ impl Pool {
     /// An active check of an instance ended.
     pub fn checked(self: &Arc<Self>, id: InstanceId, checked: Checked) {
         self.with(|inner, now| {
-            inner.health.checked(id, checked, now);
+            let members = self.members.load();
+            let heard_ns = members.get(id).and_then(|instance| instance.heard_ns());
+            inner.health.checked(id, checked, heard_ns, now);
             self.judge(inner, now);
         });
     }

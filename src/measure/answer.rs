@@ -8,6 +8,7 @@ pub mod json;
 pub mod messages;
 pub mod responses;
 pub mod template;
+pub mod templates;
 
 use std::borrow::Cow;
 
@@ -15,7 +16,10 @@ use evenkeel_policies::shape::Api;
 
 use self::event::{Event, Part, cut};
 use self::json::Json;
-use self::template::Templates;
+use std::sync::Arc;
+
+use self::template::Template;
+use self::templates::Templates;
 use super::chunk_log::{Chunk, ChunkKind};
 use super::clock::Ns;
 use super::summary::{Answer, Choice, Usage};
@@ -66,9 +70,22 @@ impl Reader {
     }
 
     /// The answer, done.
-    pub fn into_answer(mut self) -> Answer {
-        self.answer.gaps.settle();
+    pub fn into_answer(self) -> Answer {
         self.answer
+    }
+
+    /// The template that the next event most likely fits.
+    pub fn template(&self) -> Option<&Arc<Template>> {
+        self.templates.last()
+    }
+
+    /// One event with output that fits `template`, completed by the read at `at_ns`.
+    pub fn usual(&mut self, template: &Template, at_ns: Ns, output: &mut impl FnMut(Chunk)) {
+        let index = self.answer.events;
+        self.answer.events += 1;
+        self.counted_tokens = None;
+        let (choice, kind) = (template.choice(), template.kind());
+        self.output(index, choice, kind, None, at_ns, output);
     }
 
     /// One event, completed by the read at `at_ns`. `output` is told of each output chunk.

@@ -360,7 +360,7 @@ impl CoreRecorder {
                 ms.into_iter()
                     .for_each(|ms| series.record(figure, us(ms), now_ns));
             }
-            if let Some(gaps) = gaps.as_deref().filter(|gaps| gaps.count() > 0) {
+            if let Some(gaps) = gaps.filter(|gaps| gaps.count() > 0) {
                 series.figure(Figure::ChunkGap).merge(gaps, now_ns);
             }
             if let Some(sample) = speed_sample(exchange, figures).filter(|_| by_instance) {

@@ -1,6 +1,9 @@
 //! What the proxy drives for each response: bytes and stamps in, the answer's figures out.
+//!
+//! Usual chunks are noted ([`Recent`]) and told to the reader some at a time; all else goes to it at once, after them.
 
 use evenkeel_policies::shape::Api;
+use memchr::memmem;
 use smallvec::SmallVec;
 
 use super::answer::Reader;
@@ -9,6 +12,7 @@ use super::chunk_log::{Chunk, ChunkLog};
 use super::clock::Ns;
 use super::gap_figures::GapFigures;
 use super::gzip::Decoder;
+use super::recent::{Recent, Took, Usual};
 use super::sse::{Item, Scanner};
 use super::summary::{Answer, EngineError};
 
@@ -70,9 +74,25 @@ pub struct Waiting {
     log: Option<ChunkLog>,
 }
 
-/// The meter of one response.
+/// The meter of one response. What every event touches lies together, before what few do.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Meter {
+    recent: Recent,
+    /// output chunks that the reader knows of
+    told_chunks: u64,
+    rest: Box<Rest>,
+    /// the next byte begins an event, which may be a usual one
+    at_event: bool,
+    /// chunks wait in `rest` for their hand-over
+    rest_waits: bool,
+    /// the end marker has been seen
+    ended: bool,
+}
+
+/// What is told of usual chunks some at a time.
+#[derive(Debug)]
+struct Rest {
     api: Api,
     status: u16,
     coding: Coding,
@@ -137,42 +157,214 @@ impl Meter {
         answer.streamed = streamed;
         answer.status = Some(status);
         answer.unmeasured = matches!(coding, Coding::Closed);
-        Meter {
+        let rest = Rest {
             api,
             status,
             coding,
             content,
             reader,
             waiting: Waiting::default(),
+        };
+        Meter {
+            recent: Recent::new(options.scan_cap_bytes),
+            told_chunks: 0,
+            rest: Box::new(rest),
+            at_event: false,
+            rest_waits: false,
+            ended: false,
         }
     }
 
     /// Chunks of a stream go to `log`.
     pub fn with_log(mut self, log: Option<ChunkLog>) -> Meter {
-        self.waiting.log = log.filter(|_| self.reader.answer().streamed);
+        let streamed = self.rest.reader.answer().streamed;
+        self.rest.waiting.log = log.filter(|_| streamed);
         self
     }
 
+    /// The same meter without its shortcut.
+    #[cfg(test)]
+    pub fn in_full(mut self) -> Meter {
+        self.recent = Recent::new(0);
+        self
+    }
+
+    /// Chunks that the reader does not know of yet.
+    #[cfg(test)]
+    pub fn noted(&self) -> usize {
+        self.recent.count()
+    }
+
     /// One upstream read's body bytes. Nothing of `bytes` is kept by reference.
+    #[inline]
     pub fn read(&mut self, bytes: &[u8], at_ns: Ns) -> Progress {
-        let answer = self.reader.answer_mut();
-        answer.reads += u64::from(!bytes.is_empty());
-        answer.body_bytes += bytes.len() as u64;
-        let before = (answer.content_chunks, answer.first_answer_ns.is_some());
-        self.take(bytes, at_ns);
-        let answer = self.reader.answer_mut();
-        let output_chunks = answer.content_chunks - before.0;
-        answer.output_reads += u64::from(output_chunks > 0);
+        let before = self.output_chunks();
+        let usual_bytes = self.take_usual(bytes, at_ns);
+        if usual_bytes < bytes.len() || bytes.is_empty() {
+            return self.read_in_full(bytes, usual_bytes, before, at_ns);
+        }
+        self.recent.count_read(bytes.len());
         Progress {
-            output_chunks: u32::try_from(output_chunks).unwrap_or(u32::MAX),
-            first_output: before.0 == 0 && output_chunks > 0,
-            answer_started: !before.1 && answer.first_answer_ns.is_some(),
-            ended: answer.done_marker,
+            output_chunks: u32::try_from(self.output_chunks() - before).unwrap_or(u32::MAX),
+            ended: self.ended,
+            ..Progress::default()
         }
     }
 
+    /// Notes the usual chunks that come first; gives their bytes.
+    #[inline]
+    fn take_usual(&mut self, bytes: &[u8], at_ns: Ns) -> usize {
+        let mut from = 0;
+        while self.at_event {
+            match self.recent.take(&bytes[from..], at_ns) {
+                Took::All => return bytes.len(),
+                Took::UpTo(length) => return from + length,
+                Took::Full(length) => {
+                    from += length;
+                    self.settle();
+                }
+            }
+        }
+        from
+    }
+
+    /// A read whose bytes from `from` on are not usual chunks alone; `before` output chunks came in earlier reads.
+    #[inline(never)]
+    fn read_in_full(&mut self, bytes: &[u8], from: usize, before: u64, at_ns: Ns) -> Progress {
+        self.settle();
+        let answer = self.rest.reader.answer_mut();
+        answer.reads += u64::from(!bytes.is_empty());
+        answer.body_bytes += bytes.len() as u64;
+        let answered = answer.first_answer_ns.is_some();
+        self.take_in_full(&bytes[from..], at_ns);
+        let output_chunks = self.output_chunks() - before;
+        let answer = self.rest.reader.answer_mut();
+        answer.output_reads += u64::from(output_chunks > 0);
+        Progress {
+            output_chunks: u32::try_from(output_chunks).unwrap_or(u32::MAX),
+            first_output: before == 0 && output_chunks > 0,
+            answer_started: !answered && answer.first_answer_ns.is_some(),
+            ended: self.ended,
+        }
+    }
+
+    /// Takes an event in full, and goes on to usual ones where they follow.
+    fn take_in_full(&mut self, mut bytes: &[u8], at_ns: Ns) {
+        while !bytes.is_empty() {
+            let length = self.unusual_bytes(bytes);
+            self.settle();
+            self.rest.take(&bytes[..length], at_ns);
+            self.look_again();
+            bytes = &bytes[length..];
+            bytes = &bytes[self.take_usual(bytes, at_ns)..];
+        }
+    }
+
+    /// Bytes up to where usual chunks may begin.
+    fn unusual_bytes(&self, bytes: &[u8]) -> usize {
+        if !self.recent.expects() {
+            return bytes.len();
+        }
+        memmem::find(bytes, b"\n\n").map_or(bytes.len(), |at| at + 2)
+    }
+
+    /// Tells the reader of the usual chunks noted.
+    fn settle(&mut self) {
+        if self.recent.count() == 0 {
+            return;
+        }
+        let Rest {
+            reader, waiting, ..
+        } = &mut *self.rest;
+        let reads = self.recent.settle(|template, usual| {
+            let Usual {
+                arrival_ns,
+                handed_ns,
+            } = usual;
+            reader.usual(template, arrival_ns, &mut |chunk| waiting.push(chunk));
+            if let Some(handed_ns) = handed_ns {
+                waiting.handed(&mut reader.answer_mut().client_gaps, handed_ns);
+            }
+        });
+        let answer = reader.answer_mut();
+        answer.reads += reads.count;
+        answer.output_reads += reads.count;
+        answer.body_bytes += reads.bytes;
+        self.told_chunks = answer.content_chunks;
+        self.rest_waits = !waiting.chunks.is_empty();
+    }
+
+    /// After `rest` took something: what is usual now.
+    fn look_again(&mut self) {
+        let Rest {
+            coding,
+            content,
+            reader,
+            waiting,
+            ..
+        } = &*self.rest;
+        self.told_chunks = reader.answer().content_chunks;
+        self.ended = reader.answer().done_marker;
+        self.rest_waits = !waiting.chunks.is_empty();
+        if let (Coding::Plain, Content::Events(scanner)) = (coding, content) {
+            self.at_event = scanner.is_between_events();
+            self.recent.expect(reader.template());
+        }
+    }
+
+    /// All chunks read so far have been taken by the client's socket at that time.
+    #[inline]
+    pub fn handed(&mut self, at_ns: Ns) {
+        if self.rest_waits || !self.recent.hand(at_ns) {
+            self.settle();
+            let answer = self.rest.reader.answer_mut();
+            self.rest.waiting.handed(&mut answer.client_gaps, at_ns);
+            self.rest_waits = false;
+        }
+    }
+
+    /// The body ended: `clean` if as its framing says.
+    pub fn end(&mut self, clean: bool, at_ns: Ns) {
+        self.settle();
+        self.rest.end(clean, at_ns);
+        self.look_again();
+        self.at_event = false;
+    }
+
+    /// Output chunks so far.
+    #[inline]
+    pub fn output_chunks(&self) -> u64 {
+        self.told_chunks + self.recent.count() as u64
+    }
+
+    /// Output tokens so far, where the engine has said.
+    pub fn output_tokens_known(&self) -> Option<u64> {
+        self.rest.reader.answer().usage.output_tokens
+    }
+
+    /// What is known so far.
+    pub fn answer(&mut self) -> &Answer {
+        self.settle();
+        self.rest.reader.answer()
+    }
+
+    /// The answer, and the chunk log where kept.
+    pub fn finish(self) -> (Answer, Option<ChunkLog>) {
+        let (answer, waiting) = self.finish_reading();
+        (answer, waiting.into_log())
+    }
+
+    /// The answer, and the chunks whose hand-over may still come.
+    pub fn finish_reading(mut self) -> (Answer, Waiting) {
+        self.settle();
+        let rest = *self.rest;
+        (rest.reader.into_answer(), rest.waiting)
+    }
+}
+
+impl Rest {
     fn take(&mut self, bytes: &[u8], at_ns: Ns) {
-        let Meter {
+        let Rest {
             coding,
             content,
             reader,
@@ -192,15 +384,8 @@ impl Meter {
         }
     }
 
-    /// All chunks read so far have been taken by the client's socket at that time.
-    pub fn handed(&mut self, at_ns: Ns) {
-        let answer = self.reader.answer_mut();
-        self.waiting.handed(&mut answer.client_gaps, at_ns);
-    }
-
-    /// The body ended: `clean` if as its framing says.
-    pub fn end(&mut self, clean: bool, at_ns: Ns) {
-        let Meter {
+    fn end(&mut self, clean: bool, at_ns: Ns) {
+        let Rest {
             api,
             status,
             coding,
@@ -225,32 +410,6 @@ impl Meter {
             }
             Content::Opaque => reader.answer_mut().complete = clean,
         }
-    }
-
-    /// Output chunks so far.
-    pub fn output_chunks(&self) -> u64 {
-        self.reader.answer().content_chunks
-    }
-
-    /// Output tokens so far, where the engine has said.
-    pub fn output_tokens_known(&self) -> Option<u64> {
-        self.reader.answer().usage.output_tokens
-    }
-
-    /// What is known so far.
-    pub fn answer(&self) -> &Answer {
-        self.reader.answer()
-    }
-
-    /// The answer, and the chunk log where kept.
-    pub fn finish(self) -> (Answer, Option<ChunkLog>) {
-        let (answer, waiting) = self.finish_reading();
-        (answer, waiting.into_log())
-    }
-
-    /// The answer, and the chunks whose hand-over may still come.
-    pub fn finish_reading(self) -> (Answer, Waiting) {
-        (self.reader.into_answer(), self.waiting)
     }
 }
 

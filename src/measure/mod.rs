@@ -12,6 +12,7 @@ pub mod histograms;
 pub mod meter;
 pub mod outcome;
 pub mod prometheus;
+pub mod recent;
 pub mod record;
 pub mod record_files;
 pub mod skew;

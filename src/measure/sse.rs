@@ -115,6 +115,12 @@ impl Scanner {
         self.unmeasured
     }
 
+    /// True where the next byte begins an event: nothing of one has been seen yet.
+    pub fn is_between_events(&self) -> bool {
+        let line_begins = self.line == Line::Head && self.head_len == 0 && !self.after_cr;
+        line_begins && !self.has_data && !self.has_name && !self.skipping && !self.first_line
+    }
+
     /// Bytes held for the unfinished event (capacity, not length).
     pub fn held_bytes(&self) -> usize {
         self.data.capacity() + self.name.capacity()

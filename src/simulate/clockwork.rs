@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use evenkeel_policies::PolicyConfig;
 use evenkeel_policies::estimate::OutputPredictor;
 use evenkeel_policies::event::{Action, Arrival, Grant, InstanceId, LeaseId, Observation, Ticket};
+use evenkeel_policies::progress;
 use evenkeel_policies::scheduler::Scheduler;
 use evenkeel_policies::shape::{Api, RequestShape};
 
@@ -23,9 +24,6 @@ use crate::load::sample::Failure;
 use crate::load::workload::PlannedRequest;
 use crate::study::monitor::Reading;
 
-/// Tokens and time between two reports of progress, as the live lease reports it.
-const PROGRESS_TOKENS: u32 = 16;
-const PROGRESS_NS: u64 = 100_000_000;
 /// A refusal takes its way over the network too; so a closed loop that is always refused comes to an end.
 const REFUSAL_NS: u64 = 1_000_000;
 
@@ -386,9 +384,10 @@ impl<'a> Clockwork<'a> {
                 self.open_on[instance as usize] -= 1;
             }
             self.push(read_ns, Event::Answered(emission.request as usize));
-        } else if tokens >= live.reported_tokens + PROGRESS_TOKENS
-            || now_ns >= live.reported_ns + PROGRESS_NS
-        {
+        } else if progress::is_due(
+            u64::from(tokens.saturating_sub(live.reported_tokens)),
+            now_ns.saturating_sub(live.reported_ns),
+        ) {
             live.reported_tokens = tokens;
             live.reported_ns = now_ns;
             self.scheduler

@@ -80,7 +80,6 @@ struct Instance {
     returns: bool,
     /// when its last check ended
     checked_ns: Ns,
-    last_byte_ns: Option<Ns>,
     /// as the scheduler was told
     told: Option<InstanceState>,
     ejections: [u64; Cause::ALL.len()],
@@ -181,21 +180,14 @@ impl Health {
         }
     }
 
-    /// A byte came from an instance.
-    pub fn heard(&mut self, id: InstanceId, at_ns: Ns) {
-        if let Some(one) = self.instances.get_mut(&id) {
-            one.last_byte_ns = one.last_byte_ns.max(Some(at_ns));
-        }
-    }
-
-    /// An active check of an instance ended.
-    pub fn checked(&mut self, id: InstanceId, checked: Checked, now_ns: Ns) {
+    /// An active check of an instance ended, from which the newest byte came at `heard_ns`.
+    pub fn checked(&mut self, id: InstanceId, checked: Checked, heard_ns: Option<Ns>, now_ns: Ns) {
         let failures = self.rules.check_failures;
         let Some(one) = self.instances.get_mut(&id) else {
             return;
         };
         let before_ns = std::mem::replace(&mut one.checked_ns, now_ns);
-        let speaks = one.last_byte_ns.is_some_and(|at_ns| at_ns >= before_ns);
+        let speaks = heard_ns.is_some_and(|at_ns| at_ns >= before_ns);
         one.checks_failed = match checked {
             Checked::Answered => 0,
             // it works, and has no time for checks

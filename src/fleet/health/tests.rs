@@ -26,6 +26,7 @@ fn rules() -> Rules {
 /// Three instances; what the scheduler was told of each.
 struct Pool {
     health: Health,
+    heard_ns: [Option<Ns>; 3],
     states: [InstanceState; 3],
     back: u32,
 }
@@ -34,6 +35,7 @@ impl Pool {
     fn new(rules: &Rules) -> Pool {
         Pool {
             health: Health::new(rules, 3),
+            heard_ns: [None; 3],
             states: [InstanceState::Up; 3],
             back: 0,
         }
@@ -45,6 +47,15 @@ impl Pool {
             self.back += u32::from(change.back);
         }
         self.states
+    }
+
+    fn heard(&mut self, id: InstanceId, at_ns: Ns) {
+        self.heard_ns[id.0 as usize] = Some(at_ns);
+    }
+
+    fn checked(&mut self, id: InstanceId, checked: Checked, now_ns: Ns) {
+        let heard_ns = self.heard_ns[id.0 as usize];
+        self.health.checked(id, checked, heard_ns, now_ns);
     }
 
     fn end(&mut self, id: InstanceId, verdict: Verdict, now_ns: Ns) -> InstanceState {
@@ -207,7 +218,7 @@ fn if_none_is_left_all_are_tried_or_all_refuse() {
         });
         for id in (0..3).map(InstanceId) {
             for n in 0..3 {
-                pool.health.checked(id, Checked::Failed, (n + 1) * S);
+                pool.checked(id, Checked::Failed, (n + 1) * S);
             }
         }
         assert_eq!(pool.at(4 * S), [state; 3]);
@@ -216,7 +227,7 @@ fn if_none_is_left_all_are_tried_or_all_refuse() {
     let mut pool = Pool::new(&rules());
     for id in (0..3).map(InstanceId) {
         for n in 0..3 {
-            pool.health.checked(id, Checked::Failed, (n + 1) * S);
+            pool.checked(id, Checked::Failed, (n + 1) * S);
         }
     }
     pool.end(B, Verdict::Success, 5 * S);
@@ -230,9 +241,9 @@ fn if_none_is_left_all_are_tried_or_all_refuse() {
 fn checks_that_time_out_while_bytes_flow_mean_nothing() {
     let mut pool = Pool::new(&rules());
     for n in 1..20 {
-        pool.health.heard(B, n * 5 * S + S);
-        pool.health.checked(B, Checked::TimedOut, n * 5 * S + 2 * S);
-        pool.health.heard(B, n * 5 * S + 3 * S);
+        pool.heard(B, n * 5 * S + S);
+        pool.checked(B, Checked::TimedOut, n * 5 * S + 2 * S);
+        pool.heard(B, n * 5 * S + 3 * S);
         assert_eq!(pool.at(n * 5 * S + 4 * S)[1], InstanceState::Up);
     }
 }
@@ -240,14 +251,14 @@ fn checks_that_time_out_while_bytes_flow_mean_nothing() {
 #[test]
 fn a_byte_after_a_refused_check_counts_for_the_next_check_and_no_longer() {
     let mut pool = Pool::new(&rules());
-    pool.health.checked(B, Checked::Failed, 5 * S);
-    pool.health.heard(B, 6 * S);
+    pool.checked(B, Checked::Failed, 5 * S);
+    pool.heard(B, 6 * S);
     for (n, state) in [
         (2, InstanceState::Up),
         (3, InstanceState::Up),
         (4, InstanceState::Down),
     ] {
-        pool.health.checked(B, Checked::Failed, n * 5 * S);
+        pool.checked(B, Checked::Failed, n * 5 * S);
         assert_eq!(pool.at(n * 5 * S)[1], state, "check {n}");
     }
 }
@@ -256,8 +267,8 @@ fn a_byte_after_a_refused_check_counts_for_the_next_check_and_no_longer() {
 fn checks_that_are_refused_while_bytes_flow_take_nothing_out() {
     let mut pool = Pool::new(&rules());
     for n in 1..20 {
-        pool.health.heard(B, n * 5 * S - S);
-        pool.health.checked(B, Checked::Failed, n * 5 * S);
+        pool.heard(B, n * 5 * S - S);
+        pool.checked(B, Checked::Failed, n * 5 * S);
         assert_eq!(pool.at(n * 5 * S)[1], InstanceState::Up);
     }
 }
@@ -265,17 +276,17 @@ fn checks_that_are_refused_while_bytes_flow_take_nothing_out() {
 #[test]
 fn three_failed_checks_in_a_row_and_no_byte_take_out_and_one_good_brings_back() {
     let mut pool = Pool::new(&rules());
-    pool.health.checked(B, Checked::Failed, S);
-    pool.health.checked(B, Checked::TimedOut, 6 * S);
+    pool.checked(B, Checked::Failed, S);
+    pool.checked(B, Checked::TimedOut, 6 * S);
     assert_eq!(pool.at(6 * S)[1], InstanceState::Up);
-    pool.health.checked(B, Checked::TimedOut, 11 * S);
+    pool.checked(B, Checked::TimedOut, 11 * S);
     assert_eq!(pool.at(11 * S)[1], InstanceState::Down);
     assert_eq!(
         pool.at(600 * S)[1],
         InstanceState::Down,
         "no request is a probe while checks fail"
     );
-    pool.health.checked(B, Checked::Answered, 601 * S);
+    pool.checked(B, Checked::Answered, 601 * S);
     assert_eq!((pool.at(601 * S)[1], pool.back), (InstanceState::Up, 1));
 }
 
@@ -288,7 +299,7 @@ fn one_failed_check_in_ten_changes_nothing() {
         } else {
             Checked::Answered
         };
-        pool.health.checked(B, checked, n * 5 * S);
+        pool.checked(B, checked, n * 5 * S);
         assert_eq!(pool.at(n * 5 * S)[1], InstanceState::Up);
     }
 }
@@ -297,7 +308,7 @@ fn one_failed_check_in_ten_changes_nothing() {
 fn a_good_check_does_not_bring_back_what_fails_requests() {
     let mut pool = Pool::new(&rules());
     pool.out(S);
-    pool.health.checked(B, Checked::Answered, S);
+    pool.checked(B, Checked::Answered, S);
     assert_eq!(pool.at(S)[1], InstanceState::Down);
 }
 
@@ -331,7 +342,7 @@ fn drained_instances_are_not_what_is_left() {
     }
     // the only one that serves: it is tried though its checks fail, and the drained ones are left alone
     for now in [S, 2 * S, 3 * S] {
-        pool.health.checked(B, Checked::Failed, now);
+        pool.checked(B, Checked::Failed, now);
     }
     let draining = InstanceState::Draining;
     assert_eq!(pool.at(4 * S), [draining, InstanceState::Up, draining]);

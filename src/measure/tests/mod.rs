@@ -3,6 +3,7 @@
 
 mod limits;
 mod random;
+mod recent;
 #[path = "../../../tests/support/wire.rs"]
 mod wire;
 mod wire_files;

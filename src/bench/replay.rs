@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::BenchError;
@@ -15,9 +16,20 @@ use crate::load::runner::Requests;
 use crate::load::sample::Sample;
 use crate::load::ticks::Ticks;
 use crate::load::traces::servegen::{Draw, RateWindows};
-use crate::load::traces::{self, Trace, TraceFile};
+use crate::load::traces::{self, Trace, TraceFile, UnusedRows};
 use crate::load::traffic::{Point, Traffic};
 use crate::report::terminal::{count, number};
+
+/// Rows of the files that were read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Rows {
+    /// rows with data: usable, malformed and left out
+    pub rows: u64,
+    /// rows that could not be read
+    pub malformed: UnusedRows,
+    /// rows that were read and stand for nothing that can be sent
+    pub left_out: UnusedRows,
+}
 
 /// The requests of a trace, as they will be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +38,8 @@ pub struct Replaying {
     pub name: String,
     /// rows that are not used, and lengths that are not known for certain, in words
     pub notes: Vec<String>,
+    /// how many rows were read, and which of them are not used
+    pub rows: Rows,
     /// the plan beside the trace
     pub replayed: Replayed,
     /// requests planned and not sent, for the run is over before
@@ -42,6 +56,7 @@ impl Replaying {
         let Read {
             mut trace,
             notes,
+            rows: read_rows,
             from_s,
             until_s,
         } = read(args, path)?;
@@ -74,6 +89,7 @@ impl Replaying {
         Ok(Some(Replaying {
             name: trace.name.clone(),
             notes,
+            rows: read_rows,
             left_over: (rows - trace.requests.len()) as u64,
             replayed: replayed.map_err(without_times)?,
             at_own_times: mode == Mode::Replay,
@@ -148,6 +164,9 @@ impl Replaying {
             "outside": replayed.outside,
             "left_over": self.left_over,
             "too_long": replayed.too_long,
+            "rows": self.rows.rows,
+            "malformed": self.rows.malformed,
+            "rows_left_out": self.rows.left_out,
             "notes": self.notes,
             "differences": for_files(&self.differences()),
         })
@@ -241,6 +260,7 @@ fn for_files(differences: &[Difference]) -> Vec<String> {
 struct Read {
     trace: Trace,
     notes: Vec<String>,
+    rows: Rows,
     from_s: f64,
     until_s: Option<f64>,
 }
@@ -262,6 +282,11 @@ fn read(args: &BenchArgs, path: &Path) -> Result<Read, BenchError> {
             let trace = file.into_requests()?;
             Ok(Read {
                 notes: trace.notes(),
+                rows: Rows {
+                    rows: trace.rows,
+                    malformed: trace.malformed.clone(),
+                    left_out: trace.left_out.clone(),
+                },
                 trace,
                 from_s,
                 until_s: args.trace_until_s,
@@ -304,6 +329,11 @@ fn draw(
     Ok(Read {
         trace: draw.trace(rates, &lengths)?,
         notes,
+        rows: Rows {
+            rows: rates.rows + lengths.rows,
+            malformed: rates.malformed.clone().and(&lengths.malformed),
+            left_out: UnusedRows::default(),
+        },
         from_s: 0.0,
         until_s: None,
     })

@@ -10,7 +10,8 @@ use super::traffic::{Traffic, quantile};
 pub struct Bounds {
     /// of the rate, relative; absent where times are not the source's
     pub rate: Option<f64>,
-    /// of the gaps' CV, relative; absent where times were changed on purpose
+    /// of the gaps' CV, relative, and absolute of one below 1: of even gaps the CV is 0, and rounding alone
+    /// makes more of it; absent where times were changed on purpose
     pub gap_cv: Option<f64>,
     /// of the CV of the counts in each window, absolute
     pub window_cv: Option<f64>,
@@ -120,7 +121,7 @@ impl Bounds {
             }),
             self.gap_cv.and_then(|bound| {
                 let (was, is) = (source.gap_cv, realised.gap_cv);
-                around("CV of the gaps", was, is, |of| of * bound)
+                around("CV of the gaps", was, is, |of| of.max(1.0) * bound)
             }),
             self.window_cv.and_then(|bound| {
                 let (was, is) = (source.window_cv, realised.window_cv);

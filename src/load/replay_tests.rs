@@ -40,6 +40,17 @@ fn a_replayed_trace_agrees_with_its_source_at_any_speed() {
 }
 
 #[test]
+fn even_gaps_agree_with_themselves_when_a_scale_rounds_them() {
+    let rows: String = (0..50).map(|second| format!("{second},1,9\n")).collect();
+    let text = format!("arrived_at,num_prefill_tokens,num_decode_tokens\n{rows}");
+    let trace = super::super::traces::read("even", text.as_bytes()).unwrap();
+    let trace = trace.into_requests().unwrap();
+    let replayed = at_speed(1.0 / 3.0).plan(&trace, 1).unwrap();
+    assert_eq!(replayed.source.gap_cv, Some(0.0));
+    assert_eq!(replayed.differences(), []);
+}
+
+#[test]
 fn azures_bursts_are_kept_to_the_nanosecond() {
     let trace = trace("azure2023_code.csv");
     let replayed = at_speed(1.0).plan(&trace, 1).unwrap();

@@ -8,6 +8,7 @@ mod arrivals;
 mod backpressure;
 mod bench;
 mod bench_replay;
+mod bench_traces;
 mod bodies;
 mod bounded_fields;
 mod chaos;

@@ -159,6 +159,14 @@ impl Trace {
 }
 
 impl UnusedRows {
+    /// These and those of another file.
+    pub fn and(mut self, others: &UnusedRows) -> UnusedRows {
+        self.count += others.count;
+        let room = NAMED_ROWS.saturating_sub(self.first.len());
+        self.first.extend(others.first.iter().take(room).cloned());
+        self
+    }
+
     /// How many of a trace's rows these are and why, and then the first of them; nothing of none.
     pub fn notes(&self, name: &str, rows: u64, how: &str) -> Vec<String> {
         if self.count == 0 {

@@ -112,6 +112,9 @@ pub struct BenchArgs {
     /// Have the model go on to the full output length
     #[arg(long)]
     pub ignore_eos: bool,
+    /// More keys of every request's body, such as '{"temperature": 0.7, "seed": 1}'; what bench needs itself it keeps
+    #[arg(long, value_name = "JSON")]
+    pub extra_body: Option<String>,
 
     /// Headers to add to every request
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]

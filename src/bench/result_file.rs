@@ -230,6 +230,7 @@ impl Told<'_> {
             "sent": self.sent().map(|sent| sent.json()),
             "lengths_are_an_assumption": self.settings.mix_assumed,
             "ignore_eos": self.settings.form.ignore_eos,
+            "extra_body": self.settings.form.extra_body,
             "endpoint": self.settings.form.path,
             "warmup_s": self.args.warmup_s,
             "counts": summary.counts,

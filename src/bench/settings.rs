@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, header};
+use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use super::BenchError;
@@ -14,7 +15,7 @@ use super::replay::Replaying;
 use super::target::{self, Target};
 use super::{models, result_file};
 use crate::load::client::ClientOptions;
-use crate::load::request::RequestForm;
+use crate::load::request::{OWN_KEYS, RequestForm};
 use crate::load::runner::{Pace, RunSpec};
 use crate::load::workload::Class;
 use crate::report::goodput::Objective;
@@ -90,6 +91,7 @@ impl Settings {
                 model: model.cloned().unwrap_or_default(),
                 headers,
                 ignore_eos: args.ignore_eos,
+                extra_body: extra_body(args)?,
                 id_prefix: id_prefix(args)?,
             },
             mode,
@@ -202,6 +204,24 @@ fn headers(args: &BenchArgs) -> Result<String, BenchError> {
         out += &format!("authorization: {value}\r\n");
     }
     Ok(out)
+}
+
+/// More keys of the body; those that bench sets itself would make another load of it.
+fn extra_body(args: &BenchArgs) -> Result<Map<String, Value>, BenchError> {
+    let Some(given) = &args.extra_body else {
+        return Ok(Map::new());
+    };
+    let keys: Map<String, Value> = serde_json::from_str(given).map_err(|error| {
+        BenchError::Options(format!(
+            "--extra-body is no JSON object ({error}): give one such as '{{\"temperature\": 0.7}}'"
+        ))
+    })?;
+    match OWN_KEYS.iter().find(|own| keys.contains_key(**own)) {
+        Some(own) => Err(BenchError::Options(format!(
+            "--extra-body has `{own}`, which bench sets itself: leave it out"
+        ))),
+        None => Ok(keys),
+    }
 }
 
 /// Splits `KEY=VALUE`.

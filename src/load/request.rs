@@ -5,8 +5,21 @@
 //! begin alike, so a prefix cache gives no request of the plan an advantage, unless the plan says
 //! which prefix they share.
 
+use serde_json::{Map, Value};
+
 use super::prefix::push_words;
 use super::workload::PlannedRequest;
+
+/// Keys of a body that a plan or the reading of its answers stands on.
+pub const OWN_KEYS: [&str; 7] = [
+    "model",
+    "prompt",
+    "messages",
+    "max_tokens",
+    "ignore_eos",
+    "stream",
+    "stream_options",
+];
 
 /// Which API is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +45,8 @@ pub struct RequestForm {
     pub headers: String,
     /// ask for the full output length, by a vLLM extension that load tests rely on
     pub ignore_eos: bool,
+    /// more keys of the body, which stand in place of ours; none of [`OWN_KEYS`]
+    pub extra_body: Map<String, Value>,
     /// `x-request-id` is this and the request's index
     pub id_prefix: String,
 }
@@ -46,6 +61,7 @@ impl RequestForm {
             model,
             headers: String::new(),
             ignore_eos: true,
+            extra_body: Map::new(),
             id_prefix,
         }
     }
@@ -76,16 +92,26 @@ impl RequestForm {
             AskedApi::Completions => format!(r#""prompt":"{text}""#),
             AskedApi::Chat => format!(r#""messages":[{{"role":"user","content":"{text}"}}]"#),
         };
-        let eos = if self.ignore_eos {
-            r#","ignore_eos":true"#
-        } else {
-            ""
-        };
         format!(
-            r#"{{"model":{model},{asked},"max_tokens":{max_tokens}{eos},"temperature":0,"stream":true,"stream_options":{{"include_usage":true}}}}"#,
-            model = serde_json::Value::from(self.model.as_str()),
+            r#"{{"model":{model},{asked},"max_tokens":{max_tokens}{options},"stream":true,"stream_options":{{"include_usage":true}}}}"#,
+            model = Value::from(self.model.as_str()),
             max_tokens = request.output_tokens,
+            options = self.options(),
         )
+    }
+
+    /// Each key once: of two, servers differ in which they take.
+    fn options(&self) -> String {
+        let mut options = self.extra_body.clone();
+        options
+            .entry("temperature")
+            .or_insert_with(|| Value::from(0));
+        if self.ignore_eos {
+            options.insert("ignore_eos".into(), Value::from(true));
+        }
+        let member =
+            |(key, value): (&String, &Value)| format!(",{}:{value}", Value::from(key.as_str()));
+        options.iter().map(member).collect()
     }
 }
 
@@ -154,6 +180,20 @@ mod tests {
         assert!(head.contains("\r\nx-request-id: run-7\r\nx-a: 1\r\n"));
         assert_eq!(body["prompt"].as_str().unwrap().split(' ').count(), 40);
         assert!(body.get("ignore_eos").is_none() && body.get("messages").is_none());
+    }
+
+    #[test]
+    fn more_keys_stand_in_the_body_in_place_of_ours() {
+        let extra = serde_json::json!({"temperature": 0.7, "a \"b\"": [1, 2]});
+        let form = RequestForm {
+            extra_body: extra.as_object().unwrap().clone(),
+            ..chat()
+        };
+        let (_, body) = render(&form, 1);
+        assert_eq!(body["temperature"], 0.7);
+        assert_eq!(body["a \"b\""], serde_json::json!([1, 2]));
+        assert_eq!(body["max_tokens"], 12);
+        assert_eq!(form.options().matches("temperature").count(), 1);
     }
 
     #[test]

@@ -418,6 +418,8 @@ fn what_cannot_be_run_is_said_before_anything_is_sent() {
         (&["--request-rate", "1e-9"], 2, "higher rate"),
         (&["--header", "x"], 2, "KEY=VALUE"),
         (&["--header", "host=a"], 2, "by bench itself"),
+        (&["--extra-body", "temperature=1"], 2, "no JSON object"),
+        (&["--extra-body", "{\"stream\": false}"], 2, "leave it out"),
         (&["--header", "x=a\nb"], 2, "value no header"),
         (&["--duration", "3"], 2, "--max-concurrency"),
         (&["--num-prompts", "3", "--duration", "3"], 2, "--duration"),

@@ -15,6 +15,8 @@ use crate::report::terminal::{MISSING, TextTable, count, ms, number, percent};
 const BUCKET_FIGURES: [Figure; 4] = [Figure::Ttft, Figure::Tpot, Figure::Itl, Figure::E2el];
 /// A share of CPU time taken by the host that shows in a P99.
 const MUCH_STOLEN: f64 = 0.01;
+/// A share of the generator's time without a core that shows in a P99.
+const MUCH_WAITED: f64 = 0.01;
 /// From here on a chunk is not a token any more.
 const SEVERAL_TOKENS: f64 = 1.05;
 /// Prompts this much longer or shorter than planned make another load.
@@ -34,7 +36,7 @@ pub fn closing(told: &Told<'_>) -> String {
         ));
     }
     parts.push(outcome(summary));
-    parts.extend(told.sent().map(|sent| sent.words().join("\n")));
+    parts.extend(told.sent.as_ref().map(|sent| sent.words().join("\n")));
     parts.extend(work(summary));
     parts.push(latency_table(summary, &figures));
     if summary.buckets.len() > 1 {
@@ -296,6 +298,13 @@ fn generator(generator: &Generator) -> String {
         count(generator.events as i64),
         count(generator.connections as i64)
     );
+    if let Some(waited) = generator.waited_share.filter(|share| *share >= MUCH_WAITED) {
+        let _ = write!(
+            out,
+            "\nit had work and no core for {} % of its time: others had it, or a limit is set",
+            percent(Some(waited))
+        );
+    }
     if let Some(lag) = generator.lag {
         let _ = write!(
             out,
@@ -323,7 +332,7 @@ fn generator(generator: &Generator) -> String {
             out += "\nTHE GENERATOR IS THE BOTTLENECK: its core is used up, so the figures are its own; send less, or from several processes";
         }
         Some(Bottleneck::Lateness) => {
-            out += "\nTHE GENERATOR IS THE BOTTLENECK: it sent late with CPU to spare; the machine is too busy, or its host is, so move it away from the server";
+            out += "\nTHE GENERATOR IS THE BOTTLENECK: it was kept from its core; the machine is too busy, or its host is, or a limit is set on it, so move it away from the server";
         }
     }
     out

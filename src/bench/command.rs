@@ -39,6 +39,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, BenchError> {
         settings: &settings,
         run: &result,
         summary: &summary,
+        sent: settings.sent(&result),
         interrupted,
         date: &date,
         started_wall_ns: wall_ns() - (now_ns() - result.started_ns),

@@ -36,6 +36,8 @@ pub struct Told<'a> {
     pub run: &'a RunResult,
     /// in figures
     pub summary: &'a LoadSummary,
+    /// of a replay, what was sent beside its trace
+    pub sent: Option<Sent>,
     /// it was interrupted
     pub interrupted: bool,
     /// when it began, as `YYYYMMDD-HHMMSS` in UTC
@@ -190,11 +192,6 @@ impl Told<'_> {
         );
     }
 
-    /// Of a replay, what was sent beside its trace.
-    pub fn sent(&self) -> Option<Sent> {
-        self.settings.replaying.as_ref()?.sent(&self.run.samples)
-    }
-
     /// The samples that count.
     fn kept(&self) -> impl Iterator<Item = &Sample> {
         let window = self.summary.window;
@@ -227,7 +224,7 @@ impl Told<'_> {
             "seed": self.settings.seed,
             "classes": self.settings.classes,
             "trace": self.settings.replaying.as_deref().map(Replaying::json),
-            "sent": self.sent().map(|sent| sent.json()),
+            "sent": self.sent.as_ref().map(Sent::json),
             "lengths_are_an_assumption": self.settings.mix_assumed,
             "ignore_eos": self.settings.form.ignore_eos,
             "extra_body": self.settings.form.extra_body,

@@ -11,12 +11,12 @@ use tokio::sync::Semaphore;
 use super::BenchError;
 use super::options::BenchArgs;
 use super::plan::{self, Extent, Mode};
-use super::replay::Replaying;
+use super::replay::{Replaying, Sent};
 use super::target::{self, Target};
 use super::{models, result_file};
 use crate::load::client::ClientOptions;
 use crate::load::request::{OWN_KEYS, RequestForm};
-use crate::load::runner::{Pace, RunSpec};
+use crate::load::runner::{Pace, RunResult, RunSpec};
 use crate::load::workload::Class;
 use crate::report::goodput::Objective;
 use crate::report::load_summary::Reading;
@@ -112,6 +112,11 @@ impl Settings {
             max_in_flight,
             request_timeout: Duration::from_secs_f64(args.request_timeout_s),
         })
+    }
+
+    /// Of a replay, what was sent beside its trace.
+    pub fn sent(&self, run: &RunResult) -> Option<Sent> {
+        self.replaying.as_ref()?.sent(&run.samples)
     }
 
     /// How what it saw is to be read.

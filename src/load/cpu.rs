@@ -1,4 +1,5 @@
-//! CPU time: what the calling thread costs, and what a virtual machine's host took away meanwhile.
+//! CPU time: what the calling thread costs, how long it waited for its turn, and what a virtual machine's host took away
+//! meanwhile.
 
 /// CPU time this thread has used, user and system, in nanoseconds; `None` where the system does not tell.
 #[cfg(target_os = "linux")]
@@ -14,6 +15,17 @@ pub fn thread_cpu_ns() -> Option<u64> {
 #[cfg(not(target_os = "linux"))]
 pub fn thread_cpu_ns() -> Option<u64> {
     None
+}
+
+/// Time this thread could have run and had no core, because others had it or a limit was used up, in nanoseconds; `None`
+/// where the system does not tell.
+pub fn thread_waited_ns() -> Option<u64> {
+    waited_ns(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// Reads Linux's schedstat of a thread: time on a core, time waiting for one, turns.
+fn waited_ns(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// CPU time of the whole machine so far, in ticks.
@@ -58,6 +70,14 @@ impl MachineTicks {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_threads_wait_for_a_core_is_the_second_of_three() {
+        assert_eq!(waited_ns("91 52399 12\n"), Some(52_399));
+        for text in ["", "5", "1 soon 3"] {
+            assert_eq!(waited_ns(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn what_the_host_took_is_a_share_of_all_time() {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::LoadError;
 use super::client::{Client, ClientOptions};
-use super::cpu::{MachineTicks, thread_cpu_ns};
+use super::cpu::{MachineTicks, thread_cpu_ns, thread_waited_ns};
 use super::pacer::Pacer;
 use super::progress::RunProgress;
 use super::sample::Sample;
@@ -95,6 +95,8 @@ pub struct SendLag {
 pub struct GeneratorUse {
     /// CPU time of its thread; `None` where the system does not tell
     pub cpu_ns: Option<u64>,
+    /// time its thread could have run and had no core; `None` where the system does not tell
+    pub waited_ns: Option<u64>,
     /// time from its first send to its last answer
     pub wall_ns: u64,
     /// events it read
@@ -156,7 +158,8 @@ impl Run {
 }
 
 async fn send_all(spec: RunSpec, progress: Arc<RunProgress>) -> Result<RunResult, LoadError> {
-    let (cpu_before_ns, ticks_before) = (thread_cpu_ns(), MachineTicks::now());
+    let (cpu_before_ns, waited_before_ns) = (thread_cpu_ns(), thread_waited_ns());
+    let ticks_before = MachineTicks::now();
     let mut sender = Sender {
         client: Rc::new(Client::new(spec.target, spec.client)),
         slots: Arc::new(Semaphore::new(spec.max_in_flight)),
@@ -170,9 +173,13 @@ async fn send_all(spec: RunSpec, progress: Arc<RunProgress>) -> Result<RunResult
         progress,
     };
     let unfinished = sender.run(spec.requests, &spec.render).await?;
-    let cpu_ns = cpu_before_ns
-        .zip(thread_cpu_ns())
-        .map(|(before, after)| after.saturating_sub(before));
+    let since = |before_ns: Option<u64>, now_ns: Option<u64>| {
+        before_ns
+            .zip(now_ns)
+            .map(|(before, now)| now.saturating_sub(before))
+    };
+    let cpu_ns = since(cpu_before_ns, thread_cpu_ns());
+    let waited_ns = since(waited_before_ns, thread_waited_ns());
     let mut samples = sender.samples;
     samples.sort_unstable_by_key(|sample| sample.index);
     Ok(RunResult {
@@ -181,6 +188,7 @@ async fn send_all(spec: RunSpec, progress: Arc<RunProgress>) -> Result<RunResult
         unfinished,
         generator: GeneratorUse {
             cpu_ns,
+            waited_ns,
             wall_ns: now_ns() - sender.started_ns,
             events: sender.client.events(),
             connections: sender.client.connections(),

@@ -19,6 +19,7 @@ fn run(samples: Vec<Sample>) -> RunResult {
         }),
         generator: GeneratorUse {
             cpu_ns: None,
+            waited_ns: None,
             wall_ns: 1,
             events: 0,
             connections: 0,

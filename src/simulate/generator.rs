@@ -74,6 +74,7 @@ impl Generator {
     pub(super) fn used(&self, end_ns: u64, connections: u64) -> GeneratorUse {
         GeneratorUse {
             cpu_ns: Some(self.cpu_ns(end_ns)),
+            waited_ns: None,
             wall_ns: end_ns,
             events: self.events,
             connections,

@@ -46,6 +46,7 @@ fn load(
         settings: &sent.settings,
         run: &sent.run,
         summary: &summary,
+        sent: sent.settings.sent(&sent.run),
         interrupted: false,
         date: &date,
         started_wall_ns: sent.started_wall_ns,

@@ -1,4 +1,4 @@
-//! The client is too slow: its core is full, or it sent late with CPU to spare. Pure.
+//! The client is too slow: its core is full, or it was kept from it. Pure.
 
 use super::evidence::Evidence;
 use super::{Case, CounterExperiment, Found, Judgement, advice};
@@ -24,6 +24,7 @@ pub(super) fn judge(_case: &Case<'_>, curve: &Curve<'_>) -> Judgement {
     };
     let ids = worst.ids();
     let cpu = worst.mean(|point| point.generator?.cpu_share);
+    let waited = worst.mean(|point| point.generator?.waited_share);
     let late = worst.mean(|point| Some(point.generator?.lag?.own_p99_ms));
     let evidence = [
         Evidence::some(
@@ -31,6 +32,13 @@ pub(super) fn judge(_case: &Case<'_>, curve: &Curve<'_>) -> Judgement {
             cpu,
             "of one core",
             format!("at least {BUSY_SHARE}"),
+            ids.clone(),
+        ),
+        Evidence::some(
+            "time in which it had work and no core",
+            waited,
+            "of all time",
+            format!("at least {BUSY_SHARE} with the use of its core"),
             ids.clone(),
         ),
         Evidence::some(

@@ -181,6 +181,7 @@ fn a_generator_that_did_not_keep_up_is_the_verdict_and_its_points_say_nothing_el
         cpu_us_per_event: None,
         events: 1,
         connections: 1,
+        waited_share: None,
         stolen_share: None,
         lag: None,
         bottleneck: Some(Bottleneck::Cpu),

@@ -92,9 +92,11 @@ impl Hardware {
         if profile.gpus > 1 {
             put(
                 "DCGM_FI_PROF_NVLINK_TX_BYTES",
-                "counter",
-                "The number of bytes of active NvLink tx (transmit) data.",
-                now.link_sent_bytes.round(),
+                "gauge",
+                "The rate of data transmitted over NVLink, not including protocol headers (in B/s).",
+                ((now.link_sent_bytes - before.link_sent_bytes) / period_s)
+                    .max(0.0)
+                    .round(),
             );
         }
         out
@@ -193,7 +195,7 @@ mod tests {
         let text = hardware.dcgm(6 * SECOND + SECOND / 2, &profile, 0);
         assert_eq!(value(&text, "DCGM_FI_DEV_GPU_UTIL{gpu=\"1\""), 50.0);
         assert!((value(&text, "DCGM_FI_PROF_SM_ACTIVE{") - 0.4).abs() < 1e-9);
-        assert_eq!(value(&text, "DCGM_FI_PROF_NVLINK_TX_BYTES{"), 3e9);
+        assert_eq!(value(&text, "DCGM_FI_PROF_NVLINK_TX_BYTES{"), 2e9);
         assert!((68_000.0..69_000.0).contains(&value(&text, "DCGM_FI_DEV_FB_USED{")));
         assert!(text.contains("modelName=\"NVIDIA H100 80GB HBM3\""));
         hardware.note(20 * SECOND, Progress::default());

@@ -55,8 +55,9 @@ const GPU: [(&str, Put); 6] = [
     ("DCGM_FI_PROF_DRAM_ACTIVE", |gpu, share| {
         gpu.dram_active_share = Some(share);
     }),
-    ("DCGM_FI_PROF_NVLINK_TX_BYTES", |gpu, bytes| {
-        gpu.nvlink_sent_bytes_total = Some(bytes);
+    // a rate, averaged by DCGM since its last look, also where an exporter's list calls it a counter
+    ("DCGM_FI_PROF_NVLINK_TX_BYTES", |gpu, bytes_per_s| {
+        gpu.nvlink_sent_bytes_per_s = Some(bytes_per_s);
     }),
 ];
 
@@ -127,7 +128,8 @@ mod tests {
     #[test]
     fn gpus_are_told_apart_and_brought_to_the_units_of_a_study() {
         let text = "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"a\"} 87\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 0\n\
-            DCGM_FI_DEV_FB_USED{gpu=\"1\"} 2\nDCGM_FI_PROF_DRAM_ACTIVE{gpu=\"0\"} 0.5\n";
+            DCGM_FI_DEV_FB_USED{gpu=\"1\"} 2\nDCGM_FI_PROF_DRAM_ACTIVE{gpu=\"0\"} 0.5\n\
+            # TYPE DCGM_FI_PROF_NVLINK_TX_BYTES counter\nDCGM_FI_PROF_NVLINK_TX_BYTES{gpu=\"1\"} 3e9\n";
         let page = Page::read(text);
         let all = gpus(&page, None);
         assert_eq!(all["0"].gpu_use_share, Some(0.87));
@@ -135,6 +137,7 @@ mod tests {
         assert_eq!(all["0"].gpu_memory_used_bytes, None);
         assert_eq!(all["1"].gpu_use_share, Some(0.0));
         assert_eq!(all["1"].gpu_memory_used_bytes, Some(2_097_152.0));
+        assert_eq!(all["1"].nvlink_sent_bytes_per_s, Some(3e9));
         assert_eq!(gpus(&page, Some("1")).len(), 1);
         assert!(gpus(&page, Some("7")).is_empty());
     }

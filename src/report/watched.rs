@@ -115,7 +115,8 @@ fn watch(looks: &[&Reading]) -> InstanceWatch {
             let all = used + figures.gpu_memory_free_bytes?;
             (all > 0.0).then(|| used / all)
         }),
-        nvlink_sent_bytes_per_s: rate(Source::Gpu, |figures| figures.nvlink_sent_bytes_total),
+        nvlink_sent_bytes_per_s: gpu(|figures| figures.nvlink_sent_bytes_per_s)
+            .map(|gauge| gauge.mean),
         engine_cpu_cores: cpu_cores(looks),
         host_cpu_share: gauge(looks, Source::Host, |figures| figures.cpu_use_share),
     }
@@ -188,6 +189,10 @@ fn fleet<'a>(each: impl Iterator<Item = &'a InstanceWatch> + Clone) -> InstanceW
     let sum = |of: fn(&InstanceWatch) -> Option<f64>| {
         each.clone().filter_map(of).reduce(|sum, value| sum + value)
     };
+    let mean = |of: fn(&InstanceWatch) -> Option<f64>| {
+        let values = each.clone().filter_map(of);
+        mean_and_max(values.map(|value| (value, value))).map(|gauge| gauge.mean)
+    };
     InstanceWatch {
         running: gauge(|watch| watch.running),
         waiting: gauge(|watch| watch.waiting),
@@ -199,7 +204,7 @@ fn fleet<'a>(each: impl Iterator<Item = &'a InstanceWatch> + Clone) -> InstanceW
         sm_active_share: gauge(|watch| watch.sm_active_share),
         dram_active_share: gauge(|watch| watch.dram_active_share),
         gpu_memory_used_share: gauge(|watch| watch.gpu_memory_used_share),
-        nvlink_sent_bytes_per_s: sum(|watch| watch.nvlink_sent_bytes_per_s),
+        nvlink_sent_bytes_per_s: mean(|watch| watch.nvlink_sent_bytes_per_s),
         engine_cpu_cores: gauge(|watch| watch.engine_cpu_cores),
         host_cpu_share: gauge(|watch| watch.host_cpu_share),
     }

@@ -100,7 +100,8 @@ impl Looks {
             dram_active_share: gpu_share(|activity| activity.dram_s),
             gpu_memory_used_bytes: memory.map(|(used, _)| used),
             gpu_memory_free_bytes: memory.map(|(_, free)| free),
-            nvlink_sent_bytes_total: (profile.gpus > 1).then_some(now.link_sent_bytes),
+            nvlink_sent_bytes_per_s: share(|activity| activity.link_sent_bytes)
+                .filter(|_| profile.gpus > 1),
             ..Figures::default()
         };
         for gpu in 0..profile.gpus {

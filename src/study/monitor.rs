@@ -56,9 +56,9 @@ pub struct Figures {
     /// share of time in which GPU memory was read or written (`DCGM_FI_PROF_DRAM_ACTIVE`)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dram_active_share: Option<f64>,
-    /// bytes sent over NVLink (`DCGM_FI_PROF_NVLINK_TX_BYTES`)
+    /// bytes a second sent over NVLink (`DCGM_FI_PROF_NVLINK_TX_BYTES`)
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nvlink_sent_bytes_total: Option<f64>,
+    pub nvlink_sent_bytes_per_s: Option<f64>,
     /// CPU time of the process, seconds (`process_cpu_seconds_total`)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_seconds_total: Option<f64>,

@@ -56,7 +56,7 @@ pub fn load(args: &BenchArgs, settings: &Settings) -> String {
             let rate = number(Some(arrivals.rate_per_s()));
             format!("open loop: {kind}, {rate} req/s{most}, {extent}")
         }
-        Mode::Replay => {
+        Mode::AtOnce if settings.replaying.is_some() => {
             let scale = args.time_scale.unwrap_or(1.0);
             format!("open loop: the trace's own times, multiplied by {scale}{most}, {extent}")
         }

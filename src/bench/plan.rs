@@ -45,11 +45,9 @@ impl Extent {
 pub enum Mode {
     /// open loop, by arrivals
     Open(Arrivals),
-    /// open loop, by a trace's own times
-    Replay,
     /// closed loop, so many at once
     Closed(u32),
-    /// everything at time 0
+    /// no rate and no limit: a trace's requests at its own times, all others at time 0
     AtOnce,
 }
 
@@ -63,7 +61,7 @@ impl Mode {
             )));
         }
         if args.trace.is_some() {
-            return Ok(Mode::Replay);
+            return Ok(Mode::AtOnce);
         }
         if let Some(places) = args.max_concurrency {
             return Ok(Mode::Closed(places));
@@ -128,7 +126,7 @@ fn mix(text: &str) -> Result<Vec<Class>, BenchError> {
     Ok(mixes::mix(shares))
 }
 
-/// The requests of a run and its pace.
+/// The requests of a run and its pace, drawn; a trace's are [`super::replay::Replaying::requests`].
 pub fn requests(
     mode: Mode,
     extent: Extent,
@@ -142,8 +140,6 @@ pub fn requests(
             let plan = Workload { arrivals, classes }.plan_at(&times_ns, seed)?;
             Ok((Box::new(plan.into_iter()), Pace::Schedule))
         }
-        // its requests are the trace's
-        Mode::Replay => Err(BenchError::Options("a replay needs a --trace".into())),
         Mode::AtOnce => {
             let drawn = endless(classes, seed)?;
             let all = match extent {

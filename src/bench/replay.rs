@@ -92,7 +92,7 @@ impl Replaying {
             rows: read_rows,
             left_over: (rows - trace.requests.len()) as u64,
             replayed: replayed.map_err(without_times)?,
-            at_own_times: mode == Mode::Replay,
+            at_own_times: mode == Mode::AtOnce,
         }))
     }
 
@@ -143,10 +143,11 @@ impl Replaying {
             left_out
                 .map(|(requests, why)| format!("  left out: {} {why}", count(*requests as i64))),
         );
-        if !ignore_eos {
-            lines
-                .push("  answers may end before their lengths: --ignore-eos has them go on".into());
-        }
+        let ends = match ignore_eos {
+            true => "answers go on to their lengths in the trace (--ignore-eos)",
+            false => "answers may end before their lengths: --ignore-eos has them go on",
+        };
+        lines.push(format!("  {ends}"));
         lines.extend(unlike(&self.differences()));
         lines.extend(self.notes.iter().map(|note| format!("  {note}")));
         lines

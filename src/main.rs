@@ -28,11 +28,41 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         eprintln!("{}", told(errors));
         return ExitCode::from(2);
     }
-    eprintln!("evenkeel: {error:#}");
+    eprintln!("evenkeel: {}", with_causes(error));
     let usage = error.downcast_ref().is_some_and(BenchError::is_usage)
         || error.downcast_ref().is_some_and(SweepError::is_usage);
     if usage {
         return ExitCode::from(2);
     }
     ExitCode::FAILURE
+}
+
+/// An error and its causes, but none that its text already says.
+fn with_causes(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .map(ToString::to_string)
+        .reduce(|said, cause| match said.contains(&cause) {
+            true => said,
+            false => format!("{said}: {cause}"),
+        })
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let file = BenchError::File {
+            path: "no/where.json".into(),
+            source: missing(),
+        };
+        let said = with_causes(&file.into());
+        assert_eq!(said, format!("cannot write no/where.json: {}", missing()));
+        let said = with_causes(&anyhow::Error::new(missing()).context("reading"));
+        assert_eq!(said, format!("reading: {}", missing()));
+    }
 }
